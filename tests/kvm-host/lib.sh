@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Shared by the scripts of this folder: where things are, and how to put them there whole or not at all.
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+checkout=$(cd "$here/../.." && pwd -P)
+
+say() { printf 'kvm-host: %s\n' "$*" >&2; }
+
+# Neither KVM nor an emulated host can be had here.
+not_run() {
+	printf 'not run: %s\n' "$*" >&2
+	exit 77
+}
+
+# Something that should have worked did not.
+fail() {
+	say "$*"
+	exit 125
+}
+
+# Prints the cache folder, which exists afterwards.
+cache_dir() {
+	local dir
+	for dir in "${XDG_CACHE_HOME:-/var/cache}/croft" "${HOME:-/nonexistent}/.cache/croft"; do
+		if mkdir -p "$dir/kvm-host" 2>/dev/null && [ -w "$dir/kvm-host" ]; then
+			printf '%s\n' "$dir/kvm-host"
+			return
+		fi
+	done
+	not_run "no folder for the cache can be written"
+}
+
+# cache_make PATH FUNCTION: makes the folder PATH by FUNCTION, which gets an empty folder to fill.
+# PATH is there whole or not at all, whatever is killed meanwhile; of several makers one works.
+cache_make() {
+	local path=$1 make=$2
+	[ -d "$path" ] && return
+	(
+		flock 9
+		[ -d "$path" ] && exit
+		find "$(dirname "$path")" -maxdepth 1 -name "$(basename "$path").tmp.*" -exec rm -rf {} +
+		tmp=$(mktemp -d "$path.tmp.XXXXXX")
+		trap 'rm -rf "$tmp"' EXIT
+		chmod 755 "$tmp"
+		"$make" "$tmp"
+		mv -T "$tmp" "$path"
+	) 9>"$path.lock"
+}
+
+# The start time of a process in clock ticks since boot: with its pid it names the process for good.
+process_start() {
+	local stat
+	stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+	stat=${stat##*) }
+	# shellcheck disable=SC2086
+	set -- $stat
+	[ "$1" != Z ] && printf '%s\n' "${20}"
+}
+
+# is_process PID START: is the process we mean still there?
+is_process() { [ -n "$2" ] && [ "$(process_start "$1")" = "$2" ]; }
