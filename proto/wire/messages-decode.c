@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Decoders of messages.h: the one place where a peer's message is judged. Each builds into a local that frees
+ * itself and hands it over at the end. Numbers that could overflow a sum further on are clamped or refused here.
+ */
+#include "wire/messages.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CAPACITY_MIB_MAX (UINT64_C(1) << 34)
+#define CAPACITY_COUNT_MAX (UINT32_C(1) << 20)
+
+static int refuse(struct err *reterr, const char *member)
+{
+	(void)err_set(reterr, FAIL_FRAME_INVALID, EPROTO,
+		"The member %s of a message is missing or invalid.", member);
+	if (reterr)
+		err_add(reterr, "member", "%s", member);
+	return -EPROTO;
+}
+
+/* Copies a text that must fit, of printable ASCII; empty is allowed. */
+static bool take_text(char *to, size_t size, const char *from)
+{
+	size_t n = strlen(from);
+
+	if (n >= size)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (from[i] < 0x20 || from[i] > 0x7e)
+			return false;
+	memcpy(to, from, n + 1);
+	return true;
+}
+
+static bool take_id(char to[static ID_SIZE], const char *from)
+{
+	return id_is_valid(from) && take_text(to, ID_SIZE, from);
+}
+
+static bool take_optional_id(char to[static ID_SIZE], const char *from)
+{
+	return *from == '\0' || take_id(to, from);
+}
+
+static void take_failure(struct err *to, const Croft__FailureRecord *from)
+{
+	if (from)
+		failure_decode(from, to);
+}
+
+/* ---- spec ---- */
+
+static int bad_argument(struct err *reterr, const char *field, const char *limits)
+{
+	(void)err_set(reterr, FAIL_INVALID_ARGUMENT, EINVAL, "%s must be %s.", field, limits);
+	if (reterr)
+		err_add(reterr, "field", "%s", field);
+	return -EINVAL;
+}
+
+int spec_check(const struct sandbox_spec *spec, struct err *reterr)
+{
+	if (!id_name_is_valid(spec->template_name))
+		return bad_argument(reterr, "template", "1 to 63 characters of a-z, 0-9 and -");
+	if (!digest_is_valid(spec->image_digest))
+		return bad_argument(reterr, "image_digest", "sha256: and 64 hex digits");
+	if (spec->vcpus < 1 || spec->vcpus > SPEC_VCPUS_MAX)
+		return bad_argument(reterr, "vcpus", "1 to 255");
+	if (spec->memory_mib < 1 || spec->memory_mib > SPEC_MEMORY_MIB_MAX)
+		return bad_argument(reterr, "memory_mib", "1 to 16777216");
+	if (spec->disk_mib > SPEC_DISK_MIB_MAX)
+		return bad_argument(reterr, "disk_mib", "at most 268435456");
+	if (spec->timeout_s > SPEC_TIMEOUT_S_MAX)
+		return bad_argument(reterr, "timeout", "at most 366 days");
+	return 0;
+}
+
+int spec_decode(const Croft__SandboxSpec *message, struct sandbox_spec **ret, struct err *reterr)
+{
+	CLEANUP(spec_unrefp) struct sandbox_spec *spec = spec_new();
+
+	if (!spec)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for a specification.");
+	if (!take_text(spec->template_name, sizeof(spec->template_name), message->template_name))
+		return refuse(reterr, "template_name");
+	if (!take_text(spec->image_digest, sizeof(spec->image_digest), message->image_digest))
+		return refuse(reterr, "image_digest");
+	if (!take_text(spec->access_token, sizeof(spec->access_token), message->access_token))
+		return refuse(reterr, "access_token");
+	spec->image_size = message->image_size;
+	spec->vcpus = message->vcpus;
+	spec->memory_mib = message->memory_mib;
+	spec->disk_mib = message->disk_mib;
+	spec->setup_timeout_ms = message->setup_timeout_ms;
+	spec->timeout_s = message->timeout_s;
+	spec->secure = message->secure;
+	for (size_t i = 0; i < message->n_env; i++)
+		if (spec_add_env(spec, message->env[i]->key, message->env[i]->value) < 0)
+			return refuse(reterr, "env");
+	if (spec_set_setup(spec, message->setup_command) < 0)
+		return refuse(reterr, "setup_command");
+	if (spec_check(spec, NULL) < 0)
+		return refuse(reterr, "spec");
+	*ret = TAKE(spec);
+	return 0;
+}
+
+/* ---- node ---- */
+
+void capacity_decode(const Croft__NodeCapacity *message, struct node_capacity *ret)
+{
+	*ret = (struct node_capacity){
+		.memory_mib = MIN(message->memory_mib, CAPACITY_MIB_MAX),
+		.cpus = MIN(message->cpus, CAPACITY_COUNT_MAX),
+		.disk_mib = MIN(message->disk_mib, CAPACITY_MIB_MAX),
+		.max_sandboxes = MIN(message->max_sandboxes, CAPACITY_COUNT_MAX),
+		.max_starts = MIN(message->max_starts, CAPACITY_COUNT_MAX),
+		.max_vcpus = MIN(message->max_vcpus, SPEC_VCPUS_MAX),
+	};
+}
+
+static bool take_images(struct image_list *to, char *const *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (image_list_add(to, from[i]) < 0)
+			return false;
+	return true;
+}
+
+static void hello_cleanup(struct hello *hello)
+{
+	hello_deinit(hello);
+}
+
+int hello_decode(const Croft__Hello *message, struct hello *ret, struct err *reterr)
+{
+	CLEANUP(hello_cleanup) struct hello hello = { .highest_epoch = message->highest_epoch };
+
+	if (!take_id(hello.instance, message->instance))
+		return refuse(reterr, "instance");
+	if (!take_id(hello.machine, message->machine))
+		return refuse(reterr, "machine");
+	if (!take_text(hello.boot_id, sizeof(hello.boot_id), message->boot_id) || !*hello.boot_id)
+		return refuse(reterr, "boot_id");
+	if (!take_text(hello.hostname, sizeof(hello.hostname), message->hostname))
+		return refuse(reterr, "hostname");
+	if (!take_text(hello.version, sizeof(hello.version), message->version))
+		return refuse(reterr, "version");
+	if (!message->capacity)
+		return refuse(reterr, "capacity");
+	capacity_decode(message->capacity, &hello.capacity);
+	take_failure(&hello.unschedulable, message->unschedulable);
+	if (!take_images(&hello.images, message->images, message->n_images))
+		return refuse(reterr, "images");
+	*ret = hello;
+	hello = (struct hello){ 0 };
+	return 0;
+}
+
+int welcome_decode(const Croft__Welcome *message, struct welcome *ret, struct err *reterr)
+{
+	struct welcome welcome = {
+		.heartbeat_ms = message->heartbeat_ms,
+		.telemetry_acked = message->telemetry_acked,
+		.realtime_us = message->realtime_us,
+	};
+
+	if (!take_id(welcome.node, message->node_id))
+		return refuse(reterr, "node_id");
+	if (!id_name_is_valid(message->pool) ||
+		!take_text(welcome.pool, sizeof(welcome.pool), message->pool))
+		return refuse(reterr, "pool");
+	if (!take_id(welcome.lineage, message->lineage))
+		return refuse(reterr, "lineage");
+	if (welcome.heartbeat_ms < 100 || welcome.heartbeat_ms > 60000)
+		return refuse(reterr, "heartbeat_ms");
+	*ret = welcome;
+	return 0;
+}
+
+void heartbeat_decode(const Croft__Heartbeat *message, struct heartbeat *ret)
+{
+	*ret = (struct heartbeat){
+		.schedulable = message->schedulable,
+		.starting = message->starting,
+		.running = message->running,
+		.realtime_us = message->realtime_us,
+	};
+}
+
+static void capacity_report_cleanup(struct capacity_report *report)
+{
+	capacity_report_deinit(report);
+}
+
+int capacity_report_decode(
+	const Croft__CapacityReport *message, struct capacity_report *ret, struct err *reterr)
+{
+	CLEANUP(capacity_report_cleanup)
+	struct capacity_report report = {
+		.memory_used_mib = MIN(message->memory_used_mib, CAPACITY_MIB_MAX),
+		.disk_free_mib = MIN(message->disk_free_mib, CAPACITY_MIB_MAX),
+	};
+
+	if (!message->capacity)
+		return refuse(reterr, "capacity");
+	capacity_decode(message->capacity, &report.capacity);
+	take_failure(&report.unschedulable, message->unschedulable);
+	if (!take_images(&report.images, message->images, message->n_images))
+		return refuse(reterr, "images");
+	*ret = report;
+	report = (struct capacity_report){ 0 };
+	return 0;
+}
+
+/* ---- commands ---- */
+
+/* Generations begin at 1. */
+static bool take_target(char sandbox[static ID_SIZE], uint64_t *generation, const char *from,
+	uint64_t from_generation)
+{
+	*generation = from_generation;
+	return from_generation >= 1 && take_id(sandbox, from);
+}
+
+int create_command_decode(
+	const Croft__CreateSandbox *message, struct create_command *ret, struct err *reterr)
+{
+	struct create_command command = { .attempt = message->attempt };
+	int r;
+
+	if (!take_target(
+		    command.sandbox, &command.generation, message->sandbox, message->generation))
+		return refuse(reterr, "sandbox");
+	if (!take_id(command.operation, message->operation))
+		return refuse(reterr, "operation");
+	if (!message->spec)
+		return refuse(reterr, "spec");
+	r = spec_decode(message->spec, &command.spec, reterr);
+	if (r < 0)
+		return r;
+	*ret = command;
+	return 0;
+}
+
+int destroy_command_decode(
+	const Croft__DestroySandbox *message, struct destroy_command *ret, struct err *reterr)
+{
+	struct destroy_command command = { .reason = end_reason_by_name(message->reason) };
+
+	if (!take_target(
+		    command.sandbox, &command.generation, message->sandbox, message->generation))
+		return refuse(reterr, "sandbox");
+	if (!take_id(command.operation, message->operation))
+		return refuse(reterr, "operation");
+	if (command.reason ==
+		END_NONE) /* a reason of a newer version: that it must end is clear enough */
+		command.reason = END_REQUEST;
+	*ret = command;
+	return 0;
+}
+
+int update_command_decode(
+	const Croft__UpdateSandbox *message, struct update_command *ret, struct err *reterr)
+{
+	struct update_command command = { .timeout_s = message->timeout_s };
+
+	if (!take_target(
+		    command.sandbox, &command.generation, message->sandbox, message->generation))
+		return refuse(reterr, "sandbox");
+	if (!take_id(command.operation, message->operation))
+		return refuse(reterr, "operation");
+	if (command.timeout_s > SPEC_TIMEOUT_S_MAX)
+		return refuse(reterr, "timeout_s");
+	*ret = command;
+	return 0;
+}
+
+int report_ack_decode(const Croft__ReportAck *message, struct report_ack *ret, struct err *reterr)
+{
+	struct report_ack ack = { .version = message->version };
+
+	if (!take_target(ack.sandbox, &ack.generation, message->sandbox, message->generation))
+		return refuse(reterr, "sandbox");
+	*ret = ack;
+	return 0;
+}
+
+static void desired_set_cleanup(struct desired_set *set)
+{
+	desired_set_deinit(set);
+}
+
+int desired_set_decode(
+	const Croft__DesiredSet *message, struct desired_set *ret, struct err *reterr)
+{
+	CLEANUP(desired_set_cleanup)
+	struct desired_set set = {
+		.part = message->part,
+		.complete = message->complete,
+		.inventory = message->inventory,
+	};
+
+	if (message->n_sandboxes > PART_MAX)
+		return refuse(reterr, "sandboxes");
+	if (message->n_sandboxes) {
+		set.sandboxes = calloc(message->n_sandboxes, sizeof(*set.sandboxes));
+		if (!set.sandboxes)
+			return err_set(
+				reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for a desired set.");
+	}
+	for (; set.n < message->n_sandboxes; set.n++)
+		if (!take_target(set.sandboxes[set.n].sandbox, &set.sandboxes[set.n].generation,
+			    message->sandboxes[set.n]->sandbox,
+			    message->sandboxes[set.n]->generation))
+			return refuse(reterr, "sandboxes");
+	*ret = set;
+	set = (struct desired_set){ 0 };
+	return 0;
+}
+
+/* ---- reports ---- */
+
+static enum report_state take_state(Croft__SandboxState state)
+{
+	switch ((int)state) {
+	case CROFT__SANDBOX_STATE__SANDBOX_STATE_STARTING:
+		return REPORT_STARTING;
+	case CROFT__SANDBOX_STATE__SANDBOX_STATE_RUNNING:
+		return REPORT_RUNNING;
+	case CROFT__SANDBOX_STATE__SANDBOX_STATE_STOPPING:
+		return REPORT_STOPPING;
+	case CROFT__SANDBOX_STATE__SANDBOX_STATE_ENDED:
+		return REPORT_ENDED;
+	case CROFT__SANDBOX_STATE__SANDBOX_STATE_PAUSED:
+		return REPORT_PAUSED;
+	default:
+		return REPORT_NONE;
+	}
+}
+
+static int take_stages(
+	struct sandbox_report *to, const Croft__SandboxReport *message, struct err *reterr)
+{
+	if (message->n_stages > STAGES_MAX)
+		return refuse(reterr, "stages");
+	if (message->n_stages == 0)
+		return 0;
+	to->stages = calloc(message->n_stages, sizeof(*to->stages));
+	if (!to->stages)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for stages.");
+	for (; to->n_stages < message->n_stages; to->n_stages++)
+		if (stage_record_decode(message->stages[to->n_stages], &to->stages[to->n_stages]) <
+			0)
+			return refuse(reterr, "stages");
+	return 0;
+}
+
+static void sandbox_report_cleanup(struct sandbox_report *report)
+{
+	sandbox_report_deinit(report);
+}
+
+int sandbox_report_decode(
+	const Croft__SandboxReport *message, struct sandbox_report *ret, struct err *reterr)
+{
+	CLEANUP(sandbox_report_cleanup)
+	struct sandbox_report report = {
+		.version = message->version,
+		.state = take_state(message->state),
+		.accepted = message->accepted,
+		.end_reason = end_reason_by_name(message->end_reason),
+	};
+	int r;
+
+	if (!take_target(report.sandbox, &report.generation, message->sandbox, message->generation))
+		return refuse(reterr, "sandbox");
+	if (report.state == REPORT_NONE)
+		return refuse(reterr, "state");
+	if (!take_optional_id(report.operation, message->operation))
+		return refuse(reterr, "operation");
+	if (!take_optional_id(report.updated, message->updated))
+		return refuse(reterr, "updated");
+	if (!take_text(report.guest_boot_id, sizeof(report.guest_boot_id), message->guest_boot_id))
+		return refuse(reterr, "guest_boot_id");
+	take_failure(&report.failure, message->failure);
+	r = take_stages(&report, message, reterr);
+	if (r < 0)
+		return r;
+	if (message->spec) {
+		r = spec_decode(message->spec, &report.spec, reterr);
+		if (r < 0)
+			return r;
+	}
+	*ret = report;
+	report = (struct sandbox_report){ 0 };
+	return 0;
+}
+
+static void inventory_cleanup(struct inventory *inventory)
+{
+	inventory_deinit(inventory);
+}
+
+int inventory_decode(const Croft__Inventory *message, struct inventory *ret, struct err *reterr)
+{
+	CLEANUP(inventory_cleanup)
+	struct inventory inventory = {
+		.part = message->part,
+		.complete = message->complete,
+		.number = message->number,
+	};
+
+	if (message->n_sandboxes > PART_MAX)
+		return refuse(reterr, "sandboxes");
+	if (message->n_sandboxes) {
+		inventory.sandboxes = calloc(message->n_sandboxes, sizeof(*inventory.sandboxes));
+		if (!inventory.sandboxes)
+			return err_set(
+				reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for an inventory.");
+	}
+	for (; inventory.n < message->n_sandboxes; inventory.n++) {
+		int r = sandbox_report_decode(
+			message->sandboxes[inventory.n], &inventory.sandboxes[inventory.n], reterr);
+
+		if (r < 0)
+			return r;
+	}
+	*ret = inventory;
+	inventory = (struct inventory){ 0 };
+	return 0;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The messages of link.proto as plain structs, for the pure cores (scheduler/fleet, node-agent/core) and for
+ * the shells around them. Conversion in both directions stands here and nowhere else, and a decoder is the
+ * one place where a peer's message is validated: ids, names, digests, bounds, known enum values. What a
+ * decoder let through needs no second check; what it refuses is FRAME_INVALID naming the member.
+ *
+ * Every struct that owns heap memory has a ..._deinit() that copes with a zeroed struct. A struct
+ * sandbox_spec is immutable once made and shared by reference count (one thread only).
+ *
+ * Encoders allocate with malloc: free the result with protobuf_c_message_free_unpacked(&m->base, NULL); NULL
+ * when memory is short. Decoders set *ret only on success and return 0 or a negative errno with reterr.
+ * check_unpack() must have stood before every decoder.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "pb/link.pb-c.h"
+#include "wire/records.h"
+
+/* The time of a step: pure code gets it as an argument. Both in microseconds. */
+struct moment {
+	int64_t mono_usec; /* CLOCK_MONOTONIC; all deadlines are measured on it */
+	int64_t real_usec; /* since the epoch; for records only, it may jump */
+};
+
+#define DIGEST_SIZE 72  /* "sha256:", 64 lower-case hex digits, NUL */
+#define BOOT_ID_SIZE 37 /* a UUID and NUL */
+#define HOSTNAME_SIZE 65
+#define VERSION_SIZE 32
+#define ACCESS_TOKEN_SIZE 128
+#define SPEC_ENV_MAX 256          /* variables */
+#define SPEC_TEXT_MAX (64 * 1024) /* bytes of all env together, and of the setup command */
+#define SPEC_VCPUS_MAX 255
+#define SPEC_MEMORY_MIB_MAX (UINT64_C(1) << 24)
+#define SPEC_DISK_MIB_MAX (UINT64_C(1) << 28)
+#define SPEC_TIMEOUT_S_MAX (366u * 24 * 3600)
+#define IMAGES_MAX 4096 /* of one node */
+#define STAGES_MAX 64   /* of one report */
+#define PART_MAX 256    /* sandboxes in one part of an inventory or desired set */
+
+/* Lower-case "sha256:" and 64 hex digits. */
+bool digest_is_valid(const char *digest);
+
+/* ---- the sandbox's specification ---- */
+struct sandbox_field {
+	char *key;
+	char *value;
+};
+
+struct sandbox_spec {
+	unsigned int n_refs;
+	char template_name[ID_NAME_MAX + 1];
+	char image_digest[DIGEST_SIZE];
+	uint64_t image_size;
+	uint32_t vcpus;
+	uint64_t memory_mib;
+	uint64_t disk_mib;
+	struct sandbox_field *env;
+	size_t n_env;
+	char *setup_command;       /* NULL: none */
+	uint32_t setup_timeout_ms; /* 0: the node's default */
+	uint32_t timeout_s;        /* life after ready; 0: none */
+	char access_token[ACCESS_TOKEN_SIZE];
+	bool secure;
+};
+
+/* A zeroed one with one reference; NULL when memory is short. */
+struct sandbox_spec *spec_new(void);
+/* Adds a variable (copies); 0, -E2BIG over the bounds, -EINVAL for a bad name, -ENOMEM. Only before it is shared. */
+int spec_add_env(struct sandbox_spec *spec, const char *name, const char *value);
+/* 0, -E2BIG, -ENOMEM. Only before it is shared. */
+int spec_set_setup(struct sandbox_spec *spec, const char *command);
+struct sandbox_spec *spec_ref(struct sandbox_spec *spec);   /* NULL gives NULL */
+struct sandbox_spec *spec_unref(struct sandbox_spec *spec); /* returns NULL */
+DEFINE_CLEANUP(struct sandbox_spec, spec_unref)
+/* What a decoder demands: 1 or more vCPUs, memory and digest, and the bounds above. INVALID_ARGUMENT naming the
+ * field; the API uses it too, so that what it lets through no node refuses as malformed. */
+int spec_check(const struct sandbox_spec *spec, struct err *reterr);
+/* What one sandbox takes from NodeCapacity.memory_mib, VMM overhead included. The one formula, used by the
+ * scheduler and by the node. */
+uint64_t spec_memory_cost(const struct sandbox_spec *spec);
+
+Croft__SandboxSpec *spec_encode(const struct sandbox_spec *spec);
+int spec_decode(const Croft__SandboxSpec *message, struct sandbox_spec **ret, struct err *reterr);
+
+/* ---- node: who and how much ---- */
+struct node_capacity {
+	uint64_t memory_mib; /* for sandboxes, VMM overhead included */
+	uint32_t cpus;
+	uint64_t disk_mib;
+	uint32_t max_sandboxes;
+	uint32_t max_starts; /* at once */
+	uint32_t max_vcpus;  /* of one sandbox */
+};
+Croft__NodeCapacity *capacity_encode(const struct node_capacity *capacity);
+void capacity_decode(const Croft__NodeCapacity *message, struct node_capacity *ret); /* clamps */
+bool capacity_is_equal(const struct node_capacity *a, const struct node_capacity *b);
+
+struct image_list {
+	char (*digests)[DIGEST_SIZE];
+	size_t n;
+};
+void image_list_deinit(struct image_list *list);
+int image_list_add(struct image_list *list, const char *digest); /* 0, -EINVAL, -E2BIG, -ENOMEM */
+int image_list_copy(const struct image_list *list, struct image_list *ret);
+
+/* instance and machine have the form of id_new(). */
+struct hello {
+	char instance[ID_SIZE]; /* new at each start of the agent */
+	char machine[ID_SIZE];  /* of the state directory */
+	char boot_id[BOOT_ID_SIZE];
+	char hostname[HOSTNAME_SIZE];
+	char version[VERSION_SIZE];
+	struct node_capacity capacity;
+	struct err unschedulable; /* FAIL_NONE: may be placed on */
+	struct image_list images;
+	uint64_t highest_epoch;
+};
+void hello_deinit(struct hello *hello);
+Croft__Hello *hello_encode(const struct hello *hello);
+int hello_decode(const Croft__Hello *message, struct hello *ret, struct err *reterr);
+
+struct welcome {
+	char node[ID_SIZE];
+	char pool[ID_NAME_MAX + 1];
+	uint32_t heartbeat_ms;
+	char lineage[ID_SIZE];
+	uint64_t telemetry_acked;
+	int64_t realtime_us;
+};
+Croft__Welcome *welcome_encode(const struct welcome *welcome);
+int welcome_decode(const Croft__Welcome *message, struct welcome *ret, struct err *reterr);
+
+struct heartbeat {
+	bool schedulable;
+	uint32_t starting;
+	uint32_t running;
+	int64_t realtime_us;
+};
+Croft__Heartbeat *heartbeat_encode(const struct heartbeat *heartbeat);
+void heartbeat_decode(const Croft__Heartbeat *message, struct heartbeat *ret);
+
+struct capacity_report {
+	struct node_capacity capacity;
+	uint64_t memory_used_mib;
+	uint64_t disk_free_mib;
+	struct err unschedulable;
+	struct image_list images;
+};
+void capacity_report_deinit(struct capacity_report *report);
+Croft__CapacityReport *capacity_report_encode(const struct capacity_report *report);
+int capacity_report_decode(
+	const Croft__CapacityReport *message, struct capacity_report *ret, struct err *reterr);
+
+/* ---- commands: scheduler -> node ---- */
+enum end_reason {
+	END_NONE,
+	END_REQUEST,    /* somebody asked */
+	END_TIMEOUT,    /* its life ran out */
+	END_SUPERSEDED, /* a newer generation exists: fencing */
+	END_UNKNOWN,    /* nobody knows it: drift */
+	END_FAILED,     /* start or life failed; the failure says how */
+	END_GUEST,      /* the guest powered itself off */
+	END_REASON_MAX_
+};
+const char *end_reason_name(enum end_reason reason);  /* "request", ...; "" for END_NONE */
+enum end_reason end_reason_by_name(const char *name); /* END_NONE when unknown */
+
+/* Trace and time left travel in the envelope; the shell moves them there and back. */
+struct create_command {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	char operation[ID_SIZE];
+	uint32_t attempt; /* from 1 */
+	struct sandbox_spec *spec;
+	struct trace trace; /* envelope */
+	int64_t left_usec;  /* envelope deadline_ms; 0: none */
+};
+void create_command_deinit(struct create_command *command);
+Croft__CreateSandbox *create_command_encode(const struct create_command *command);
+int create_command_decode(
+	const Croft__CreateSandbox *message, struct create_command *ret, struct err *reterr);
+
+struct destroy_command {
+	char sandbox[ID_SIZE];
+	uint64_t generation; /* this one or older */
+	char operation[ID_SIZE];
+	enum end_reason reason;
+};
+Croft__DestroySandbox *destroy_command_encode(const struct destroy_command *command);
+int destroy_command_decode(
+	const Croft__DestroySandbox *message, struct destroy_command *ret, struct err *reterr);
+
+/* A new life time, counted from its arrival. Done when a report's `updated` is this operation. */
+struct update_command {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	char operation[ID_SIZE];
+	uint32_t timeout_s; /* 0: none */
+};
+Croft__UpdateSandbox *update_command_encode(const struct update_command *command);
+int update_command_decode(
+	const Croft__UpdateSandbox *message, struct update_command *ret, struct err *reterr);
+
+struct report_ack {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	uint64_t version;
+};
+Croft__ReportAck *report_ack_encode(const struct report_ack *ack);
+int report_ack_decode(const Croft__ReportAck *message, struct report_ack *ret, struct err *reterr);
+
+struct desired_sandbox {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+};
+
+/* Parts are numbered from 0; `complete` stands on the last; `inventory` is the number of the inventory that is
+ * answered. Parts of different numbers are never put together. */
+struct desired_set {
+	struct desired_sandbox *sandboxes;
+	size_t n;
+	uint32_t part;
+	bool complete;
+	uint64_t inventory;
+};
+void desired_set_deinit(struct desired_set *set);
+Croft__DesiredSet *desired_set_encode(const struct desired_set *set);
+int desired_set_decode(
+	const Croft__DesiredSet *message, struct desired_set *ret, struct err *reterr);
+
+/* ---- reports: node -> scheduler ---- */
+enum report_state {
+	REPORT_NONE,
+	REPORT_STARTING,
+	REPORT_RUNNING,
+	REPORT_STOPPING,
+	REPORT_ENDED,
+	REPORT_PAUSED,
+	REPORT_MAX_
+};
+const char *report_state_name(enum report_state state);
+
+/* The whole truth about one sandbox on its node. */
+struct sandbox_report {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	char operation[ID_SIZE]; /* of the last create or destroy that it answers; may be empty */
+	char updated[ID_SIZE];   /* of the last update that was done; may be empty */
+	uint64_t version;        /* rises with each change of this sandbox on this node */
+	enum report_state state;
+	bool accepted; /* the create is journalled; false only in the refusal of one */
+	struct stage_record *stages;
+	size_t n_stages;
+	struct err failure;
+	char guest_boot_id[BOOT_ID_SIZE];
+	enum end_reason end_reason;
+	struct sandbox_spec *spec; /* in an inventory; else NULL */
+};
+void sandbox_report_deinit(struct sandbox_report *report);
+/* 0 or -ENOMEM; *ret is the caller's. */
+int sandbox_report_copy(const struct sandbox_report *report, struct sandbox_report *ret);
+Croft__SandboxReport *sandbox_report_encode(const struct sandbox_report *report);
+int sandbox_report_decode(
+	const Croft__SandboxReport *message, struct sandbox_report *ret, struct err *reterr);
+
+struct inventory {
+	struct sandbox_report *sandboxes;
+	size_t n;
+	uint32_t part;   /* from 0 */
+	bool complete;   /* on the last part */
+	uint64_t number; /* rises with each inventory of this instance */
+};
+void inventory_deinit(struct inventory *inventory);
+Croft__Inventory *inventory_encode(const struct inventory *inventory);
+int inventory_decode(const Croft__Inventory *message, struct inventory *ret, struct err *reterr);
+
+/* Croft__Refused carries a struct err: failure_encode() and failure_decode() of records.h. A node that gets
+ * HELLO_NEEDED sends its hello and inventory again on the same connection. */

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * wire/messages: what goes in comes out, and each decoder refuses what nobody may believe.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "wire/messages.h"
+
+#define ID "aaaaaaaaaaaaaaaaaaaa"
+#define OP "bbbbbbbbbbbbbbbbbbbb"
+#define DIGEST "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static struct sandbox_spec *spec_make(void)
+{
+	struct sandbox_spec *spec = spec_new();
+
+	memcpy(spec->template_name, "base", 5);
+	memcpy(spec->image_digest, DIGEST, DIGEST_SIZE);
+	memcpy(spec->access_token, "token", 6);
+	spec->image_size = 123;
+	spec->vcpus = 2;
+	spec->memory_mib = 512;
+	spec->disk_mib = 1024;
+	spec->timeout_s = 60;
+	spec->setup_timeout_ms = 1500;
+	spec->secure = true;
+	ck_assert_int_eq(spec_add_env(spec, "NAME", "value with = and spaces"), 0);
+	ck_assert_int_eq(spec_set_setup(spec, "exit 3"), 0);
+	return spec;
+}
+
+static void spec_equal(const struct sandbox_spec *a, const struct sandbox_spec *b)
+{
+	ck_assert_str_eq(a->template_name, b->template_name);
+	ck_assert_str_eq(a->image_digest, b->image_digest);
+	ck_assert_str_eq(a->access_token, b->access_token);
+	ck_assert_str_eq(a->setup_command, b->setup_command);
+	ck_assert_uint_eq(a->image_size, b->image_size);
+	ck_assert_uint_eq(a->vcpus, b->vcpus);
+	ck_assert_uint_eq(a->memory_mib, b->memory_mib);
+	ck_assert_uint_eq(a->disk_mib, b->disk_mib);
+	ck_assert_uint_eq(a->timeout_s, b->timeout_s);
+	ck_assert_uint_eq(a->setup_timeout_ms, b->setup_timeout_ms);
+	ck_assert(a->secure == b->secure);
+	ck_assert_uint_eq(a->n_env, b->n_env);
+	ck_assert_str_eq(a->env[0].key, b->env[0].key);
+	ck_assert_str_eq(a->env[0].value, b->env[0].value);
+}
+
+#define FREE(message) protobuf_c_message_free_unpacked(&(message)->base, NULL)
+
+START_TEST(test_create)
+{
+	struct create_command command = {
+		.sandbox = ID, .operation = OP, .generation = 3, .attempt = 2
+	};
+	struct create_command back;
+	Croft__CreateSandbox *message;
+
+	command.spec = spec_make();
+	message = create_command_encode(&command);
+	ck_assert_int_eq(create_command_decode(message, &back, NULL), 0);
+	ck_assert_str_eq(back.sandbox, ID);
+	ck_assert_str_eq(back.operation, OP);
+	ck_assert_uint_eq(back.generation, 3);
+	ck_assert_uint_eq(back.attempt, 2);
+	spec_equal(back.spec, command.spec);
+	create_command_deinit(&command);
+	create_command_deinit(&back);
+	FREE(message);
+}
+END_TEST
+
+START_TEST(test_report)
+{
+	struct stage_record stage = {
+		.stage = STAGE_VMM, .outcome = RESULT_FAILED, .sandbox = ID, .generation = 4
+	};
+	struct sandbox_report report = {
+		.sandbox = ID,
+		.operation = OP,
+		.updated = OP,
+		.generation = 4,
+		.version = 9,
+		.state = REPORT_ENDED,
+		.accepted = true,
+		.stages = &stage,
+		.n_stages = 1,
+		.guest_boot_id = "boot",
+		.end_reason = END_FAILED,
+	};
+	struct sandbox_report back;
+	Croft__SandboxReport *message;
+
+	(void)err_set(&report.failure, FAIL_KVM_UNAVAILABLE, 13, "No permission.");
+	report.spec = spec_make();
+	stage.failure = report.failure;
+	message = sandbox_report_encode(&report);
+	ck_assert_int_eq(sandbox_report_decode(message, &back, NULL), 0);
+	ck_assert_str_eq(back.updated, OP);
+	ck_assert_uint_eq(back.version, 9);
+	ck_assert_int_eq(back.state, REPORT_ENDED);
+	ck_assert_int_eq(back.end_reason, END_FAILED);
+	ck_assert_int_eq(back.failure.code, FAIL_KVM_UNAVAILABLE);
+	ck_assert_int_eq(back.failure.err_no, 13);
+	ck_assert_uint_eq(back.n_stages, 1);
+	ck_assert_int_eq(back.stages[0].stage, STAGE_VMM);
+	ck_assert_int_eq(back.stages[0].failure.code, FAIL_KVM_UNAVAILABLE);
+	spec_equal(back.spec, report.spec);
+	report.spec = spec_unref(report.spec);
+	sandbox_report_deinit(&back);
+	FREE(message);
+}
+END_TEST
+
+START_TEST(test_hello_and_capacity)
+{
+	struct hello hello = {
+		.instance = ID, .machine = OP, .boot_id = "boot", .hostname = "host", .version = "1"
+	};
+	struct capacity_report report = { .memory_used_mib = 5, .disk_free_mib = 6 };
+	struct hello back;
+	struct capacity_report report_back;
+	Croft__Hello *message;
+	Croft__CapacityReport *report_message;
+
+	hello.capacity = report.capacity = (struct node_capacity){ 1, 2, 3, 4, 5, 6 };
+	hello.highest_epoch = 8;
+	(void)err_set(&hello.unschedulable, FAIL_KVM_UNAVAILABLE, 0, "No.");
+	ck_assert_int_eq(image_list_add(&hello.images, DIGEST), 0);
+	ck_assert_int_eq(image_list_copy(&hello.images, &report.images), 0);
+	message = hello_encode(&hello);
+	report_message = capacity_report_encode(&report);
+	ck_assert_int_eq(hello_decode(message, &back, NULL), 0);
+	ck_assert_int_eq(capacity_report_decode(report_message, &report_back, NULL), 0);
+	ck_assert_str_eq(back.images.digests[0], DIGEST);
+	ck_assert_uint_eq(back.highest_epoch, 8);
+	ck_assert_int_eq(back.unschedulable.code, FAIL_KVM_UNAVAILABLE);
+	ck_assert(capacity_is_equal(&back.capacity, &hello.capacity));
+	ck_assert(capacity_is_equal(&report_back.capacity, &hello.capacity));
+	ck_assert_uint_eq(report_back.images.n, 1);
+	ck_assert_int_eq(report_back.unschedulable.code, FAIL_NONE);
+	hello_deinit(&hello);
+	hello_deinit(&back);
+	capacity_report_deinit(&report);
+	capacity_report_deinit(&report_back);
+	FREE(message);
+	FREE(report_message);
+}
+END_TEST
+
+START_TEST(test_sets)
+{
+	struct desired_sandbox wanted = { .sandbox = ID, .generation = 2 };
+	struct desired_set set = { .sandboxes = &wanted,
+		.n = 1,
+		.part = 3,
+		.complete = true,
+		.inventory = 7 },
+			   set_back;
+	struct sandbox_report item = { .sandbox = ID, .generation = 2, .state = REPORT_RUNNING };
+	struct inventory inventory = { .sandboxes = &item, .n = 1, .part = 1, .number = 7 }, back;
+	Croft__DesiredSet *message = desired_set_encode(&set);
+	Croft__Inventory *inventory_message = inventory_encode(&inventory);
+
+	ck_assert_int_eq(desired_set_decode(message, &set_back, NULL), 0);
+	ck_assert_uint_eq(set_back.sandboxes[0].generation, 2);
+	ck_assert_uint_eq(set_back.inventory, 7);
+	ck_assert_uint_eq(set_back.part, 3);
+	ck_assert(set_back.complete);
+	ck_assert_int_eq(inventory_decode(inventory_message, &back, NULL), 0);
+	ck_assert(!back.complete);
+	ck_assert_uint_eq(back.number, 7);
+	ck_assert_str_eq(back.sandboxes[0].sandbox, ID);
+	desired_set_deinit(&set_back);
+	inventory_deinit(&back);
+	FREE(message);
+	FREE(inventory_message);
+}
+END_TEST
+
+START_TEST(test_small_ones)
+{
+	struct destroy_command destroy = { .sandbox = ID,
+		.generation = 1,
+		.operation = OP,
+		.reason = END_SUPERSEDED },
+			       d;
+	struct update_command update = { .sandbox = ID,
+		.generation = 1,
+		.operation = OP,
+		.timeout_s = 9 },
+			      u;
+	struct report_ack ack = { .sandbox = ID, .generation = 1, .version = 5 }, a;
+	struct welcome welcome = { .node = ID,
+		.pool = "pool",
+		.heartbeat_ms = 1000,
+		.lineage = OP },
+		       w;
+	Croft__DestroySandbox *destroy_message = destroy_command_encode(&destroy);
+	Croft__UpdateSandbox *update_message = update_command_encode(&update);
+	Croft__ReportAck *ack_message = report_ack_encode(&ack);
+	Croft__Welcome *welcome_message = welcome_encode(&welcome);
+
+	ck_assert_int_eq(destroy_command_decode(destroy_message, &d, NULL), 0);
+	ck_assert_int_eq(d.reason, END_SUPERSEDED);
+	ck_assert_int_eq(update_command_decode(update_message, &u, NULL), 0);
+	ck_assert_uint_eq(u.timeout_s, 9);
+	ck_assert_int_eq(report_ack_decode(ack_message, &a, NULL), 0);
+	ck_assert_uint_eq(a.version, 5);
+	ck_assert_int_eq(welcome_decode(welcome_message, &w, NULL), 0);
+	ck_assert_str_eq(w.pool, "pool");
+	FREE(destroy_message);
+	FREE(update_message);
+	FREE(ack_message);
+	FREE(welcome_message);
+}
+END_TEST
+
+/* One wrong member per row, in an otherwise good create. */
+struct bad_row {
+	const char *what;
+	void (*spoil)(Croft__CreateSandbox *message);
+};
+
+#define SPOIL(name, statement)                                                                     \
+	static void name(Croft__CreateSandbox *message)                                            \
+	{                                                                                          \
+		statement;                                                                         \
+	}
+SPOIL(bad_id, message->sandbox[3] = '/')
+SPOIL(short_id, message->sandbox[19] = '\0')
+SPOIL(no_generation, message->generation = 0)
+SPOIL(bad_operation, message->operation[0] = 'A')
+SPOIL(bad_digest, message->spec->image_digest[10] = 'G')
+SPOIL(no_vcpus, message->spec->vcpus = 0)
+SPOIL(many_vcpus, message->spec->vcpus = 257)
+SPOIL(no_memory, message->spec->memory_mib = 0)
+SPOIL(much_memory, message->spec->memory_mib = UINT64_MAX)
+SPOIL(much_disk, message->spec->disk_mib = UINT64_MAX)
+SPOIL(long_life, message->spec->timeout_s = UINT32_MAX)
+SPOIL(bad_template, message->spec->template_name[0] = '.')
+SPOIL(bad_token, message->spec->access_token[0] = '\n')
+SPOIL(bad_env, message->spec->env[0]->key[1] = '=')
+
+static const struct bad_row bad_rows[] = {
+	{ "sandbox", bad_id },
+	{ "sandbox", short_id },
+	{ "sandbox", no_generation },
+	{ "operation", bad_operation },
+	{ "spec", bad_digest },
+	{ "spec", no_vcpus },
+	{ "spec", many_vcpus },
+	{ "spec", no_memory },
+	{ "spec", much_memory },
+	{ "spec", much_disk },
+	{ "spec", long_life },
+	{ "spec", bad_template },
+	{ "access_token", bad_token },
+	{ "env", bad_env },
+};
+
+START_TEST(test_bad_members)
+{
+	struct create_command command = { .sandbox = ID, .operation = OP, .generation = 1 }, back;
+	struct err err = ERR_NULL;
+	Croft__CreateSandbox *message;
+
+	command.spec = spec_make();
+	message = create_command_encode(&command);
+	bad_rows[_i].spoil(message);
+	ck_assert_int_lt(create_command_decode(message, &back, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_FRAME_INVALID);
+	ck_assert_str_eq(err_field(&err, "member"), bad_rows[_i].what);
+	create_command_deinit(&command);
+	FREE(message);
+}
+END_TEST
+
+/* R049: the API asks the same question before placement. */
+START_TEST(test_spec_check_names_the_field)
+{
+	static const uint32_t bad[] = { 0, 256, 257, UINT32_MAX };
+	struct sandbox_spec *spec = spec_make();
+
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct err err = ERR_NULL;
+
+		spec->vcpus = bad[i];
+		ck_assert_int_lt(spec_check(spec, &err), 0);
+		ck_assert_int_eq(err.code, FAIL_INVALID_ARGUMENT);
+		ck_assert_str_eq(err_field(&err, "field"), "vcpus");
+	}
+	spec->vcpus = 255;
+	ck_assert_int_eq(spec_check(spec, NULL), 0);
+	spec_unref(spec);
+}
+END_TEST
+
+START_TEST(test_bounds)
+{
+	struct sandbox_spec *spec = spec_make();
+	struct image_list images = { 0 };
+	char *text = malloc(SPEC_TEXT_MAX + 2);
+	int r = 0;
+
+	memset(text, 'x', SPEC_TEXT_MAX + 1);
+	text[SPEC_TEXT_MAX + 1] = '\0';
+	ck_assert_int_lt(spec_set_setup(spec, text), 0);
+	ck_assert_int_lt(spec_add_env(spec, "BIG", text), 0);
+	for (int i = 0; i < SPEC_ENV_MAX + 10 && r == 0; i++)
+		r = spec_add_env(spec, "A", "b");
+	ck_assert_int_lt(r, 0);
+	ck_assert_uint_le(spec->n_env, SPEC_ENV_MAX);
+	for (r = 0; r == 0 && images.n <= IMAGES_MAX;)
+		r = image_list_add(&images, DIGEST);
+	ck_assert_int_lt(r, 0);
+	ck_assert_uint_eq(images.n, IMAGES_MAX);
+	ck_assert_int_lt(image_list_add(&images, "sha256:xyz"), 0);
+	image_list_deinit(&images);
+	spec_unref(spec);
+	free(text);
+}
+END_TEST
+
+START_TEST(test_names)
+{
+	for (unsigned int i = END_NONE + 1; i < END_REASON_MAX_; i++)
+		ck_assert_int_eq(end_reason_by_name(end_reason_name((enum end_reason)i)), i);
+	ck_assert_int_eq(end_reason_by_name("no such"), END_NONE);
+	for (unsigned int i = 0; i < REPORT_MAX_; i++)
+		ck_assert_str_ne(report_state_name((enum report_state)i), "unknown");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("messages");
+	TCase *tcase = tcase_create("messages");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_test(tcase, test_create);
+	tcase_add_test(tcase, test_report);
+	tcase_add_test(tcase, test_hello_and_capacity);
+	tcase_add_test(tcase, test_sets);
+	tcase_add_test(tcase, test_small_ones);
+	tcase_add_loop_test(tcase, test_bad_members, 0, ARRAY_LEN(bad_rows));
+	tcase_add_test(tcase, test_spec_check_names_the_field);
+	tcase_add_test(tcase, test_bounds);
+	tcase_add_test(tcase, test_names);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
