@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tells the host that the sandbox's root is ready, or why it is not.
+ */
+#pragma once
+
+#include "base/err.h"
+
+/* Sends one GuestHello to the host's port 1 from a process of its own, which tries for a minute: croft-guest
+ * serves meanwhile, whether or not somebody listens. `failure` NULL: the root is ready. */
+void hello_send(const struct err *failure);
