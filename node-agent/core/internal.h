@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of the node's core: what its files share. Nobody else includes this.
+ */
+#pragma once
+
+#include <sys/queue.h>
+
+#include "base/clock.h"
+#include "base/plant.h"
+#include "base/table.h"
+#include "core/reconcile.h"
+#include "core/supervisor.h"
+
+#define NEVER INT64_MAX
+/* Reports that a crash may have left unjournalled: versions go on behind them. */
+#define VERSION_GAP 1000
+
+/* Which journal write must not fail, and what it means when it does. */
+enum sv_write { SV_WRITE_NONE, SV_WRITE_ACCEPT, SV_WRITE_START, SV_WRITE_READY, SV_WRITE_UPDATE };
+
+struct sv_sandbox {
+	struct sv_journal journal; /* its truth; report_version rises with each report's content */
+	bool is_bad;               /* its journal is torn: left alone */
+	int64_t deadline_usec;     /* of the state; NEVER: none */
+	int64_t report_due_usec;   /* NEVER: acknowledged */
+	int64_t report_pause_usec;
+	int64_t stage_began_us;   /* wall clock, of the stage under way */
+	int64_t stage_began_usec; /* monotonic */
+	int64_t ending_usec;      /* when the teardown began */
+	uint64_t listed_in;       /* number of the last inventory that had it */
+	enum sv_write last_write; /* the last that was not best effort */
+	uint32_t removals;        /* tries */
+	bool vmm_seen;   /* spawned in this life of the agent, or may be there from a former one */
+	bool hello_seen; /* croft-guest's, before the configuration */
+	UT_hash_handle hh;
+};
+
+/* An end without a tombstone: refused creates and destroys of what never came. In memory only: after a restart
+ * of the agent the connection is new, and nothing old can come over it. */
+struct sv_grave {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	enum end_reason reason;
+	struct err *refusal; /* NULL: it ended */
+	TAILQ_ENTRY(sv_grave) in_age;
+	UT_hash_handle hh;
+};
+
+struct supervisor {
+	struct sv_config config;
+	struct sv_sandbox *sandboxes;
+	struct sv_grave *graves;
+	TAILQ_HEAD(, sv_grave) graves_by_age;
+	uint32_t n_graves;
+	struct reconcile *reconcile;
+	struct sv_counts counts;
+	struct err unreadable; /* the whole state directory */
+	bool started;
+	/* host */
+	struct sv_capacity capacity;
+	bool has_capacity;
+	bool capacity_changed;
+	int64_t capacity_sent_usec;
+	/* session */
+	bool link_up;
+	bool welcomed;
+	char node[ID_SIZE];
+	uint64_t highest_epoch;
+	int64_t heartbeat_usec;
+	int64_t hello_due_usec, heartbeat_due_usec, inventory_due_usec;
+	uint64_t inventory; /* number of the last one */
+	bool inventory_answered;
+	/* of the step */
+	struct moment now;
+	struct rng *rng;
+	struct sv_actions *out;
+};
+
+/* ---- emit.c ---- */
+/* A zeroed action at the end, of the node when `sandbox` is NULL; NULL without memory. */
+struct sv_action *sv_emit(
+	struct supervisor *sv, enum sv_action_type type, const struct sv_sandbox *sandbox);
+void sv_emit_spec(
+	struct supervisor *sv, enum sv_action_type type, const struct sv_sandbox *sandbox);
+void sv_emit_vmm(struct supervisor *sv, enum sv_action_type type, const struct sv_sandbox *sandbox);
+/* SV_WRITE_NONE: best effort. */
+void sv_emit_journal(struct supervisor *sv, struct sv_sandbox *sandbox, enum sv_write write);
+void sv_emit_event(struct supervisor *sv, const char *name, const struct sv_sandbox *sandbox,
+	const struct err *err);
+
+/* ---- sandbox.c: the object, the mover, stages ---- */
+struct sv_sandbox *sv_sandbox_find(const struct supervisor *sv, const char *id);
+struct sv_sandbox *sv_sandbox_add(struct supervisor *sv, const char *id);
+void sv_sandbox_remove(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_sandbox_move(struct supervisor *sv, struct sv_sandbox *sandbox, enum sv_state state);
+void sv_stage_begin(struct supervisor *sv, struct sv_sandbox *sandbox);
+/* Notes a stage from stage_began to now and begins the next. `failure` NULL: none. */
+void sv_stage_end(struct supervisor *sv, struct sv_sandbox *sandbox, enum fail_stage stage,
+	enum outcome outcome, const char *reason, const struct err *failure);
+bool sv_is_starting(enum sv_state state);
+bool sv_is_ending(enum sv_state state);
+
+/* ---- start.c: from accept to ready ---- */
+void sv_start(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_start_resume(
+	struct supervisor *sv, struct sv_sandbox *sandbox); /* after a restart of the agent */
+void sv_on_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event);
+void sv_on_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
+void sv_on_deadline(struct supervisor *sv, struct sv_sandbox *sandbox);
+
+/* ---- end.c: teardown ---- */
+void sv_end(struct supervisor *sv, struct sv_sandbox *sandbox, enum end_reason reason,
+	const struct err *failure);
+void sv_on_exit(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event);
+void sv_end_resume(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_on_removed(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
+void sv_kill(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_remove_files(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_kill_timeout(struct supervisor *sv, struct sv_sandbox *sandbox);
+
+/* ---- command.c: what the scheduler asks ---- */
+void sv_on_create(struct supervisor *sv, const struct create_command *command);
+void sv_on_destroy(struct supervisor *sv, const struct destroy_command *command);
+void sv_on_update(struct supervisor *sv, const struct update_command *command);
+void sv_on_report_ack(struct supervisor *sv, const struct report_ack *ack);
+void sv_refuse_create(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
+void sv_graves_free(struct supervisor *sv);
+
+/* ---- session.c ---- */
+void sv_report(struct supervisor *sv,
+	struct sv_sandbox *sandbox); /* its content changed: a new version, sent */
+void sv_report_again(struct supervisor *sv, struct sv_sandbox *sandbox);
+/* About a generation that is not (or no longer) here; not repeated. */
+void sv_report_gone(struct supervisor *sv, const char *id, uint64_t generation,
+	enum end_reason reason, const struct err *refusal);
+void sv_on_link(struct supervisor *sv, bool up);
+void sv_on_welcome(struct supervisor *sv, const struct welcome *welcome);
+void sv_on_refused(struct supervisor *sv, const struct err *err);
+void sv_on_desired(struct supervisor *sv, const struct desired_set *part);
+void sv_on_capacity(struct supervisor *sv, const struct sv_capacity *capacity);
+void sv_session_tick(struct supervisor *sv);
+int64_t sv_session_next(const struct supervisor *sv);

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From accept to ready. Each state waits for one result; a result that no state waits for is ignored. The journal
+ * is written where a crash must not forget: at accept, before a VMM may exist (with the place where it will be
+ * found), when it exists, and before anybody is told that it is ready.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/internal.h"
+
+static const char not_built[] = "not built yet";
+
+static void fail(struct supervisor *sv, struct sv_sandbox *sandbox, enum fail_stage stage,
+	const struct err *err)
+{
+	sv_stage_end(sv, sandbox, stage, RESULT_FAILED, NULL, err);
+	sv_end(sv, sandbox, END_FAILED, err);
+}
+
+static bool failed(const struct err *err)
+{
+	return err && err->code != FAIL_NONE;
+}
+
+/* ---- steps ---- */
+
+void sv_start(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	sandbox->journal.state = SV_IMAGE;
+	sandbox->deadline_usec = sv->now.mono_usec + sv->config.image_timeout_usec;
+	if (PLANTED(ACK_BEFORE_JOURNAL)) {
+		sv_stage_end(sv, sandbox, STAGE_ACCEPT, RESULT_OK, NULL, NULL);
+		sv_report(sv, sandbox);
+		sv_emit_journal(sv, sandbox, SV_WRITE_ACCEPT);
+	} else {
+		sv_emit_journal(sv, sandbox, SV_WRITE_ACCEPT);
+		sv_stage_end(sv, sandbox, STAGE_ACCEPT, RESULT_OK, NULL, NULL);
+		sv_report(sv, sandbox);
+	}
+	sv_emit_spec(sv, SV_DO_FETCH_IMAGE, sandbox);
+}
+
+static void image_done(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
+{
+	if (failed(err)) {
+		fail(sv, sandbox, STAGE_IMAGE, err);
+		return;
+	}
+	sv_stage_end(sv, sandbox, STAGE_IMAGE, RESULT_OK, NULL, NULL);
+	sv_sandbox_move(sv, sandbox, SV_DISK);
+	sv_report(sv, sandbox);
+	sv_emit_spec(sv, SV_DO_MAKE_DISK, sandbox);
+}
+
+/* The run directory is named before the journal write, so that after a crash the VMM is looked for there. */
+static void name_run_dir(struct supervisor *sv, struct sv_vmm_id *vmm)
+{
+	memset(vmm, 0, sizeof(*vmm));
+	memcpy(vmm->host_boot_id, sv->config.host_boot_id, sizeof(vmm->host_boot_id));
+	(void)snprintf(vmm->run_dir, sizeof(vmm->run_dir), "%s/%08llx", sv->config.run_base,
+		(unsigned long long)(rng_u64(sv->rng) & 0xffffffff));
+}
+
+static void disk_done(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
+{
+	if (failed(err)) {
+		fail(sv, sandbox, STAGE_DISK, err);
+		return;
+	}
+	sv_stage_end(sv, sandbox, STAGE_DISK, RESULT_OK, NULL, NULL);
+	sv_stage_end(sv, sandbox, STAGE_NETWORK, RESULT_SKIPPED, not_built, NULL);
+	sv_stage_end(sv, sandbox, STAGE_JAIL, RESULT_SKIPPED, not_built, NULL);
+	sv_sandbox_move(sv, sandbox, SV_VMM);
+	name_run_dir(sv, &sandbox->journal.vmm);
+	sandbox->vmm_seen = true;
+	sv_emit_journal(sv, sandbox, SV_WRITE_START);
+	sv_report(sv, sandbox);
+	sv_emit_vmm(sv, SV_DO_SPAWN_VMM, sandbox);
+}
+
+static void spawned(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
+{
+	struct sv_vmm_id *vmm = &sandbox->journal.vmm;
+
+	if (failed(event->spawned.err)) {
+		fail(sv, sandbox, STAGE_VMM, event->spawned.err);
+		return;
+	}
+	if (vmm->pid != 0)
+		return; /* twice */
+	vmm->pid = event->spawned.vmm->pid;
+	vmm->start_ticks = event->spawned.vmm->start_ticks;
+	memcpy(vmm->cgroup, event->spawned.vmm->cgroup, sizeof(vmm->cgroup));
+	sv_emit_journal(sv, sandbox, SV_WRITE_START);
+	sv_emit_spec(sv, SV_DO_ROUTE, sandbox); /* ready false */
+	sv_emit_vmm(sv, SV_DO_START_VMM, sandbox);
+}
+
+static void to_kernel(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	sv_stage_end(sv, sandbox, STAGE_VMM, RESULT_OK, NULL, NULL);
+	sv_sandbox_move(sv, sandbox, SV_KERNEL);
+	sv_report(sv, sandbox);
+}
+
+static void to_guest(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	if (sandbox->journal.state == SV_VMM)
+		to_kernel(sv, sandbox);
+	sv_stage_end(sv, sandbox, STAGE_KERNEL, RESULT_OK, NULL, NULL);
+	sv_sandbox_move(sv, sandbox, SV_GUEST);
+	sv_report(sv, sandbox);
+}
+
+/* croft-guest runs, so the kernel did its part, whichever event came first. */
+static void guest_hello(
+	struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
+{
+	if (sandbox->journal.state == SV_VMM || sandbox->journal.state == SV_KERNEL)
+		to_guest(sv, sandbox);
+	if (sandbox->journal.state != SV_GUEST || sandbox->hello_seen)
+		return;
+	if (failed(event->guest.err)) {
+		fail(sv, sandbox, STAGE_GUEST, event->guest.err);
+		return;
+	}
+	sandbox->hello_seen = true;
+	(void)snprintf(sandbox->journal.guest_boot_id, sizeof(sandbox->journal.guest_boot_id), "%s",
+		event->guest.boot_id);
+	sv_emit_spec(sv, SV_DO_CONFIGURE_GUEST, sandbox);
+}
+
+static void ready(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	struct sv_journal *journal = &sandbox->journal;
+	struct sv_action *action;
+
+	journal->ready_us = sv->now.real_usec;
+	journal->life_end_mono_us =
+		journal->spec->timeout_s
+			? sv->now.mono_usec + journal->spec->timeout_s * USEC_PER_SEC
+			: 0;
+	sv_sandbox_move(sv, sandbox, SV_RUNNING);
+	sv_stage_end(sv, sandbox, STAGE_READY, RESULT_OK, NULL, NULL);
+	sv_emit_journal(sv, sandbox, SV_WRITE_READY);
+	action = sv_emit(sv, SV_DO_ROUTE, sandbox);
+	if (action) {
+		action->spec = spec_ref(journal->spec);
+		action->ready = true;
+	}
+	sv_report(sv, sandbox);
+}
+
+static void configured(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
+{
+	const struct sandbox_spec *spec = sandbox->journal.spec;
+	struct sv_action *action;
+
+	if (failed(err)) {
+		fail(sv, sandbox, STAGE_GUEST, err);
+		return;
+	}
+	sv_stage_end(sv, sandbox, STAGE_GUEST, RESULT_OK, NULL, NULL);
+	if (!spec->setup_command) {
+		sv_stage_end(sv, sandbox, STAGE_SETUP, RESULT_SKIPPED, "no setup command", NULL);
+		ready(sv, sandbox);
+		return;
+	}
+	sv_sandbox_move(sv, sandbox, SV_SETUP);
+	sv_report(sv, sandbox);
+	action = sv_emit(sv, SV_DO_RUN_SETUP, sandbox);
+	if (!action)
+		return;
+	action->spec = spec_ref(sandbox->journal.spec);
+	action->timeout_usec = spec->setup_timeout_ms ? spec->setup_timeout_ms * USEC_PER_MSEC
+						      : sv->config.setup_timeout_usec;
+}
+
+static void setup_done(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
+{
+	if (failed(err)) {
+		fail(sv, sandbox, STAGE_SETUP, err);
+		return;
+	}
+	sv_stage_end(sv, sandbox, STAGE_SETUP, RESULT_OK, NULL, NULL);
+	ready(sv, sandbox);
+}
+
+/* ---- adoption ---- */
+
+static void adopted(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
+{
+	struct err err = ERR_NULL;
+	struct sv_action *action;
+
+	if (failed(event->guest.err)) {
+		(void)err_set(&err, FAIL_VM_VANISHED, 0,
+			"The VM was not there when the agent came back: %s", event->guest.err->msg);
+		sv_stage_end(sv, sandbox, STAGE_RUN, RESULT_FAILED, NULL, &err);
+		sv_end(sv, sandbox, END_FAILED, &err);
+		return;
+	}
+	sv_sandbox_move(sv, sandbox, SV_RUNNING);
+	sv_emit_journal(sv, sandbox, SV_WRITE_NONE);
+	action = sv_emit(sv, SV_DO_ROUTE, sandbox);
+	if (action) {
+		action->spec = spec_ref(sandbox->journal.spec);
+		action->ready = true;
+	}
+	sv_emit_event(sv, "sandbox-adopted", sandbox, NULL);
+	sv_report(sv, sandbox);
+}
+
+static bool other_boot(const struct supervisor *sv, const struct sv_sandbox *sandbox)
+{
+	return strcmp(sandbox->journal.vmm.host_boot_id, sv->config.host_boot_id) != 0;
+}
+
+static void resume_start(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	struct err err = ERR_NULL;
+
+	if (sandbox->journal.state == SV_IMAGE || sandbox->journal.state == SV_DISK) {
+		sandbox->journal.state = SV_IMAGE;
+		sandbox->deadline_usec = sv->now.mono_usec + sv->config.image_timeout_usec;
+		sv_emit_journal(sv, sandbox, SV_WRITE_NONE);
+		sv_report(sv, sandbox);
+		sv_emit_spec(sv, SV_DO_FETCH_IMAGE, sandbox);
+		return;
+	}
+	(void)err_set(&err, FAIL_AGENT_RESTARTED, 0,
+		"The agent was restarted while the sandbox started (%s).",
+		sv_state_name(sandbox->journal.state));
+	fail(sv, sandbox, STAGE_VMM, &err);
+}
+
+void sv_start_resume(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	struct err err = ERR_NULL;
+
+	sv_stage_begin(sv, sandbox);
+	sandbox->journal.report_version += VERSION_GAP;
+	sandbox->vmm_seen = *sandbox->journal.vmm.run_dir != '\0' && !other_boot(sv, sandbox);
+	if (sv_is_starting(sandbox->journal.state)) {
+		resume_start(sv, sandbox);
+		return;
+	}
+	if (other_boot(sv, sandbox)) {
+		(void)err_set(&err, FAIL_VM_VANISHED, 0, "The host was restarted.");
+		sv_stage_end(sv, sandbox, STAGE_RUN, RESULT_FAILED, NULL, &err);
+		sv_end(sv, sandbox, END_FAILED, &err);
+		return;
+	}
+	sandbox->journal.state = SV_RUNNING;
+	sv_sandbox_move(sv, sandbox, SV_ADOPTING);
+	sv_emit_journal(sv, sandbox, SV_WRITE_NONE);
+	sv_emit_vmm(sv, SV_DO_ADOPT_VMM, sandbox);
+}
+
+/* ---- results and deadlines ---- */
+
+void sv_on_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
+{
+	enum sv_write write = sandbox->last_write;
+
+	if (sv_is_ending(sandbox->journal.state))
+		return; /* best effort: the end goes on */
+	sandbox->last_write = SV_WRITE_NONE;
+	switch (write) {
+	case SV_WRITE_ACCEPT:
+		sv_refuse_create(sv, sandbox, err);
+		return;
+	case SV_WRITE_START:
+	case SV_WRITE_READY:
+		fail(sv, sandbox, write == SV_WRITE_READY ? STAGE_READY : STAGE_VMM, err);
+		return;
+	case SV_WRITE_NONE:
+	case SV_WRITE_UPDATE: /* not confirmed; the scheduler asks again */
+		return;
+	}
+}
+
+void sv_on_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
+{
+	enum sv_state state = sandbox->journal.state;
+
+	if (event->type == SV_EV_IMAGE_DONE && state == SV_IMAGE)
+		image_done(sv, sandbox, event->err);
+	else if (event->type == SV_EV_DISK_DONE && state == SV_DISK)
+		disk_done(sv, sandbox, event->err);
+	else if (event->type == SV_EV_VMM_SPAWNED && state == SV_VMM)
+		spawned(sv, sandbox, event);
+	else if (event->type == SV_EV_VMM_STARTED && state == SV_VMM)
+		to_kernel(sv, sandbox);
+	else if (event->type == SV_EV_VMM_USERSPACE && (state == SV_VMM || state == SV_KERNEL))
+		to_guest(sv, sandbox);
+	else if (event->type == SV_EV_GUEST_HELLO)
+		guest_hello(sv, sandbox, event);
+	else if (event->type == SV_EV_GUEST_CONFIGURED && state == SV_GUEST && sandbox->hello_seen)
+		configured(sv, sandbox, event->err);
+	else if (event->type == SV_EV_SETUP_DONE && state == SV_SETUP)
+		setup_done(sv, sandbox, event->err);
+	else if (event->type == SV_EV_ADOPTED && state == SV_ADOPTING)
+		adopted(sv, sandbox, event);
+}
+
+struct limit_row {
+	enum fail_stage stage;
+	enum fail_code code;
+	const char *what;
+};
+
+/* What it means when the deadline of a starting state passes. */
+/* clang-format off */
+static const struct limit_row limits[SV_STATE_MAX_] = {
+	[SV_IMAGE] = { STAGE_IMAGE, FAIL_IMAGE_FETCH_FAILED, "The image did not come in time." },
+	[SV_DISK] = { STAGE_DISK, FAIL_DISK_MAKE_FAILED, "The disk was not made in time." },
+	[SV_VMM] = { STAGE_VMM, FAIL_VMM_UNRESPONSIVE, "The VMM did not start the guest in time." },
+	[SV_KERNEL] = { STAGE_KERNEL, FAIL_KERNEL_TIMEOUT, "The guest kernel did not reach its first process in time." },
+	[SV_GUEST] = { STAGE_GUEST, FAIL_GUEST_TIMEOUT, "croft-guest did not answer in time." },
+	[SV_SETUP] = { STAGE_SETUP, FAIL_SETUP_TIMEOUT, "The setup command did not end in time." },
+	[SV_ADOPTING] = { STAGE_RUN, FAIL_VMM_UNRESPONSIVE, "The VMM did not answer the agent that came back." },
+};
+/* clang-format on */
+
+void sv_on_deadline(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	enum sv_state state = sandbox->journal.state;
+	struct err err = ERR_NULL;
+
+	switch (state) {
+	case SV_RUNNING:
+		sv_end(sv, sandbox, END_TIMEOUT, NULL);
+		return;
+	case SV_STOPPING:
+		sv_kill(sv, sandbox);
+		return;
+	case SV_KILLING:
+		sv_kill_timeout(sv, sandbox);
+		return;
+	case SV_REMOVING:
+		sv_remove_files(sv, sandbox);
+		return;
+	case SV_ENDED:
+	case SV_STATE_MAX_:
+		return;
+	case SV_IMAGE:
+	case SV_DISK:
+	case SV_VMM:
+	case SV_KERNEL:
+	case SV_GUEST:
+	case SV_SETUP:
+	case SV_ADOPTING:
+		break;
+	}
+	(void)err_set_at(
+		&err, limits[state].stage, limits[state].code, 0, "%s", limits[state].what);
+	fail(sv, sandbox, limits[state].stage, &err);
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See supervisor.h: the object, loading, and what an event leads to.
+ */
+#include "core/supervisor.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/internal.h"
+
+int supervisor_new(struct supervisor **ret, const struct sv_config *config)
+{
+	CLEANUP(supervisor_freep) struct supervisor *sv = calloc(1, sizeof(*sv));
+	int r;
+
+	if (!sv)
+		return -ENOMEM;
+	sv->config = *config;
+	TAILQ_INIT(&sv->graves_by_age);
+	r = reconcile_new(&sv->reconcile);
+	if (r < 0)
+		return r;
+	*ret = TAKE(sv);
+	return 0;
+}
+
+struct supervisor *supervisor_free(struct supervisor *sv)
+{
+	if (!sv)
+		return NULL;
+	while (sv->sandboxes)
+		sv_sandbox_remove(sv, sv->sandboxes);
+	sv_graves_free(sv);
+	image_list_deinit(&sv->capacity.images);
+	reconcile_free(sv->reconcile);
+	free(sv);
+	return NULL;
+}
+
+/* ---- load ---- */
+
+static void load_bad(struct supervisor *sv, const char *id)
+{
+	struct sv_sandbox *sandbox = sv_sandbox_add(sv, id);
+
+	if (!sandbox)
+		return;
+	sandbox->is_bad = true;
+	sandbox->journal.generation = 1;
+	sandbox->journal.state = SV_RUNNING;
+}
+
+/* A live one without its specification is as unreadable as a torn one. */
+static void load(struct supervisor *sv, const struct sv_journal *journal)
+{
+	struct sv_sandbox *sandbox;
+
+	if (sv_sandbox_find(sv, journal->sandbox))
+		return;
+	if (journal->state >= SV_STATE_MAX_ || (!journal->spec && journal->state != SV_ENDED)) {
+		load_bad(sv, journal->sandbox);
+		return;
+	}
+	sandbox = sv_sandbox_add(sv, journal->sandbox);
+	if (sandbox && sv_journal_copy(journal, &sandbox->journal) < 0)
+		sv->out->no_memory = true;
+}
+
+static void resume(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	if (sandbox->is_bad)
+		return;
+	sandbox->report_pause_usec = sv->config.report_usec;
+	if (sandbox->journal.state == SV_ENDED)
+		sandbox->report_due_usec = sv->now.mono_usec;
+	else if (sv_is_ending(sandbox->journal.state))
+		sv_end_resume(sv, sandbox);
+	else
+		sv_start_resume(sv, sandbox);
+}
+
+static void start(struct supervisor *sv, const struct sv_event *event)
+{
+	struct sv_sandbox *sandbox, *next;
+
+	sv->highest_epoch = MAX(sv->highest_epoch, event->start.highest_epoch);
+	sv->started = true;
+	if (event->start.unreadable) {
+		sv->unreadable = *event->start.unreadable;
+		return;
+	}
+	for (sandbox = sv->sandboxes; sandbox; sandbox = next) {
+		next = sandbox->hh.next;
+		resume(sv, sandbox);
+	}
+}
+
+/* ---- messages of the scheduler ---- */
+
+/* false: an older leader speaks. */
+static bool epoch_is_current(struct supervisor *sv, const struct sv_event *event)
+{
+	struct sv_action *action;
+
+	if (event->epoch >= sv->highest_epoch || PLANTED(OLD_EPOCH_ACCEPTED)) {
+		if (event->epoch <= sv->highest_epoch)
+			return true;
+		sv->highest_epoch = event->epoch;
+		action = sv_emit(sv, SV_DO_SAVE_EPOCH, NULL);
+		if (action)
+			action->epoch = event->epoch;
+		return true;
+	}
+	sv->counts.stale_epoch++;
+	action = sv_emit(sv, SV_DO_SEND_REFUSED, NULL);
+	if (!action)
+		return false;
+	action->err = calloc(1, sizeof(*action->err));
+	if (action->err)
+		(void)err_set(action->err, FAIL_STALE_EPOCH, 0,
+			"Epoch %llu is over; the node has obeyed %llu.",
+			(unsigned long long)event->epoch, (unsigned long long)sv->highest_epoch);
+	else
+		sv->out->no_memory = true;
+	return false;
+}
+
+static void on_message(struct supervisor *sv, const struct sv_event *event)
+{
+	if (event->type == SV_EV_REFUSED) { /* says nothing that an old leader may not say */
+		sv_on_refused(sv, event->err);
+		return;
+	}
+	if (!epoch_is_current(sv, event))
+		return;
+	if (event->type == SV_EV_WELCOME)
+		sv_on_welcome(sv, event->welcome);
+	else if (event->type == SV_EV_DESIRED)
+		sv_on_desired(sv, event->desired);
+	else if (event->type == SV_EV_CREATE)
+		sv_on_create(sv, event->create);
+	else if (event->type == SV_EV_DESTROY)
+		sv_on_destroy(sv, event->destroy);
+	else if (event->type == SV_EV_UPDATE)
+		sv_on_update(sv, event->update);
+	else if (event->type == SV_EV_REPORT_ACK)
+		sv_on_report_ack(sv, event->ack);
+}
+
+/* ---- results ---- */
+
+static void on_sandbox_event(struct supervisor *sv, const struct sv_event *event)
+{
+	struct sv_sandbox *sandbox = sv_sandbox_find(sv, event->sandbox);
+
+	if (!sandbox || sandbox->is_bad || sandbox->journal.generation != event->generation)
+		return; /* of a life that is over */
+	if (event->type == SV_EV_VMM_EXITED)
+		sv_on_exit(sv, sandbox, event);
+	else if (event->type == SV_EV_REMOVED)
+		sv_on_removed(sv, sandbox, event->err);
+	else if (event->type == SV_EV_JOURNAL_FAILED)
+		sv_on_journal_failed(sv, sandbox, event->err);
+	else
+		sv_on_result(sv, sandbox, event);
+}
+
+static void tick(struct supervisor *sv)
+{
+	struct sv_sandbox *sandbox, *next;
+
+	for (sandbox = sv->sandboxes; sandbox; sandbox = next) {
+		next = sandbox->hh.next;
+		if (sandbox->deadline_usec <= sv->now.mono_usec)
+			sv_on_deadline(sv, sandbox);
+	}
+	sv_session_tick(sv);
+}
+
+static void handle(struct supervisor *sv, const struct sv_event *event)
+{
+	switch (event->type) {
+	case SV_EV_LOAD:
+		load(sv, event->journal);
+		return;
+	case SV_EV_LOAD_BAD:
+		load_bad(sv, event->sandbox);
+		return;
+	case SV_EV_START:
+		start(sv, event);
+		return;
+	case SV_EV_LINK_UP:
+	case SV_EV_LINK_DOWN:
+		sv_on_link(sv, event->type == SV_EV_LINK_UP);
+		return;
+	case SV_EV_WELCOME:
+	case SV_EV_DESIRED:
+	case SV_EV_CREATE:
+	case SV_EV_DESTROY:
+	case SV_EV_UPDATE:
+	case SV_EV_REPORT_ACK:
+	case SV_EV_REFUSED:
+		on_message(sv, event);
+		return;
+	case SV_EV_CAPACITY:
+		sv_on_capacity(sv, event->capacity);
+		return;
+	case SV_EV_JOURNAL_FAILED:
+	case SV_EV_IMAGE_DONE:
+	case SV_EV_DISK_DONE:
+	case SV_EV_VMM_SPAWNED:
+	case SV_EV_VMM_STARTED:
+	case SV_EV_VMM_USERSPACE:
+	case SV_EV_VMM_EXITED:
+	case SV_EV_GUEST_HELLO:
+	case SV_EV_GUEST_CONFIGURED:
+	case SV_EV_SETUP_DONE:
+	case SV_EV_ADOPTED:
+	case SV_EV_REMOVED:
+		on_sandbox_event(sv, event);
+		return;
+	case SV_EV_TICK:
+		tick(sv);
+		return;
+	case SV_EV_MAX_:
+		return;
+	}
+}
+
+static int64_t next_deadline(const struct supervisor *sv)
+{
+	const struct sv_sandbox *sandbox;
+	int64_t next = sv_session_next(sv);
+
+	if (!sv->started || err_is_set(&sv->unreadable))
+		return next;
+	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next)
+		next = MIN(next, sandbox->deadline_usec);
+	return next;
+}
+
+void supervisor_step(struct supervisor *sv, struct moment now, struct rng *rng,
+	const struct sv_event *event, struct sv_actions *out)
+{
+	sv->now = now;
+	sv->rng = rng;
+	sv->out = out;
+	handle(sv, event);
+	out->next_usec = next_deadline(sv);
+	sv->rng = NULL;
+	sv->out = NULL;
+}
+
+/* ---- reading ---- */
+
+int supervisor_get(const struct supervisor *sv, const char *id, struct sv_view *ret)
+{
+	const struct sv_sandbox *sandbox = sv_sandbox_find(sv, id);
+
+	if (!sandbox)
+		return -ENOENT;
+	*ret = (struct sv_view){
+		.state = sandbox->journal.state,
+		.generation = sandbox->journal.generation,
+		.spec = sandbox->journal.spec,
+		.vmm = &sandbox->journal.vmm,
+		.guest_boot_id = sandbox->journal.guest_boot_id,
+		.deadline_usec = sandbox->deadline_usec == NEVER ? 0 : sandbox->deadline_usec,
+		.report_version = sandbox->journal.report_version,
+		.acked_version = sandbox->journal.acked_version,
+	};
+	return 0;
+}
+
+size_t supervisor_list(const struct supervisor *sv, char (*ret)[ID_SIZE], size_t max)
+{
+	const struct sv_sandbox *sandbox;
+	size_t n = 0;
+
+	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next) {
+		if (n < max)
+			memcpy(ret[n], sandbox->journal.sandbox, ID_SIZE);
+		n++;
+	}
+	return n;
+}
+
+void supervisor_count(const struct supervisor *sv, struct sv_counts *ret)
+{
+	const struct sv_sandbox *sandbox;
+
+	*ret = sv->counts;
+	ret->welcomed = sv->welcomed;
+	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next) {
+		enum sv_state state = sandbox->journal.state;
+
+		if (sandbox->is_bad) {
+			ret->bad++;
+			continue;
+		}
+		ret->ended += state == SV_ENDED;
+		if (state == SV_ENDED)
+			continue;
+		ret->starting += sv_is_starting(state);
+		ret->running += state == SV_RUNNING || state == SV_ADOPTING;
+		ret->stopping += sv_is_ending(state);
+		ret->memory_mib += spec_memory_cost(sandbox->journal.spec);
+		ret->disk_mib += sandbox->journal.spec->disk_mib;
+		ret->vcpus += sandbox->journal.spec->vcpus;
+	}
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The node's brain: every sandbox of this node, the session with the scheduler, admission, adoption after a
+ * restart, the reports. Pure: supervisor_step() takes one event, the time and randomness and returns actions;
+ * it never does I/O and reads no clock. The shell (node-agent/agent) performs the actions.
+ *
+ * THE ORDER RULE. The shell performs the actions of a step one after the other, in the order given. An
+ * SV_DO_JOURNAL_WRITE is durable (file_replace) before the next action begins: intent is on disk before the
+ * act, and nothing is told to anybody that a crash could take back. When a journal write fails, the shell drops
+ * the step's remaining actions of the SAME sandbox, except where `best_effort` is set (then it goes on), and
+ * feeds SV_EV_JOURNAL_FAILED. Actions of other sandboxes and of the node are performed all the same.
+ *
+ * Long acts (fetch, mkfs, spawn, guest calls, removal) are started by the action and end in exactly one result
+ * event with the same sandbox and generation, unless SV_DO_CANCEL came first. Results that nobody waits for any
+ * more are ignored here, so the shell need not be exact about races.
+ *
+ * Invariants: at most one generation of a sandbox exists on the node; a lower one than known is refused; what
+ * ended is never started again; a tombstone stays until the scheduler acknowledged its ENDED report; a VM is
+ * destroyed only by a destroy command, a superseding generation, its own end, its life time, or the drift rule of
+ * core/reconcile.h, never because a set was empty or partial; an unreadable journal refuses everything and
+ * deletes nothing.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "base/rng.h"
+#include "base/sm.h"
+#include "wire/messages.h"
+
+/* ---- configuration: the node owner's word bounds what any scheduler may ask ---- */
+struct sv_config {
+	char machine[ID_SIZE];  /* of the state directory, made once at join */
+	char instance[ID_SIZE]; /* new at each start */
+	char hostname[HOSTNAME_SIZE];
+	char version[VERSION_SIZE];
+	char host_boot_id[BOOT_ID_SIZE];
+	char run_base[64];              /* /run/croft */
+	uint32_t policy_max_sandboxes;  /* 0: no bound beyond the capacity; below too */
+	uint64_t policy_max_memory_mib; /* of one sandbox */
+	uint32_t policy_max_vcpus;      /* of one sandbox */
+	int64_t hello_usec;             /* 1 s: hello again until welcomed */
+	int64_t inventory_usec;         /* 5 s: inventory again until the desired set came */
+	int64_t resync_usec;            /* 600 s: inventory anew; 60 s while drift is seen */
+	int64_t capacity_usec;          /* 5 s: capacity report, if it changed */
+	int64_t report_usec;            /* 2 s: first resend of a report; doubles up to 15 s */
+	int64_t image_timeout_usec; /* 600 s: IMAGE_FETCH_FAILED (no progress is the shell's own, shorter limit) */
+	int64_t disk_timeout_usec;   /* 60 s: DISK_MAKE_FAILED */
+	int64_t vmm_timeout_usec;    /* 20 s: VMM_UNRESPONSIVE; spawn to its STARTED event */
+	int64_t kernel_timeout_usec; /* 60 s: KERNEL_TIMEOUT; STARTED to USERSPACE */
+	int64_t guest_timeout_usec;  /* 60 s: GUEST_TIMEOUT; USERSPACE to configured */
+	int64_t setup_timeout_usec;  /* 300 s: SETUP_TIMEOUT, where the spec names none */
+	int64_t adopt_timeout_usec;  /* 10 s */
+	int64_t stop_grace_usec; /* 0: SIGKILL at once (nothing of the guest is kept); else power button first */
+	int64_t kill_timeout_usec; /* 10 s: STOP_TIMEOUT is reported, and SIGKILL is sent again */
+	int64_t remove_retry_usec; /* 5 s */
+	uint32_t part_size;        /* PART_MAX: sandboxes in one part of an inventory */
+	uint32_t graves_max; /* 4096: ended or refused (sandbox, generation) remembered in memory */
+};
+void sv_config_default(struct sv_config *ret); /* timings; the rest is zero */
+
+/* ---- states: one table, one mover (sandbox.c) ---- */
+enum sv_state {
+	SV_IMAGE,    /* waits for the image */
+	SV_DISK,     /* waits for the writable disk */
+	SV_VMM,      /* waits for the VMM to be spawned, to take its start and to enter the guest */
+	SV_KERNEL,   /* waits for the guest's first process */
+	SV_GUEST,    /* waits for croft-guest's hello and for its configuration */
+	SV_SETUP,    /* waits for the setup command */
+	SV_RUNNING,  /* lives; deadline is its life time */
+	SV_ADOPTING, /* after a restart: is its VM still there? */
+	SV_STOPPING, /* asked to power off */
+	SV_KILLING,  /* SIGKILL was sent; waits for the process to end */
+	SV_REMOVING, /* waits for its files to be removed */
+	SV_ENDED, /* tombstone: waits for the scheduler's acknowledgement (a report is sent again and again) */
+	SV_STATE_MAX_
+};
+const char *sv_state_name(enum sv_state state);
+enum sv_state sv_state_by_name(const char *name); /* SV_STATE_MAX_: none */
+const struct sm_state *sv_state_table(void);
+
+/* ---- the journal: store.proto JournalRecord; the shell encodes, decodes and stores one per sandbox ---- */
+struct sv_vmm_id {   /* who the VMM process is; never a bare pid */
+	int64_t pid; /* 0: not known */
+	uint64_t start_ticks;
+	char host_boot_id[BOOT_ID_SIZE];
+	char cgroup[128];
+	char run_dir[96]; /* <run_base>/<8 hex>: made up by the core, so that the intent names it */
+};
+
+struct sv_journal {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	char operation[ID_SIZE];
+	char updated[ID_SIZE];
+	enum sv_state state;
+	struct sandbox_spec *spec; /* NULL only in a tombstone */
+	uint64_t report_version;
+	uint64_t acked_version;
+	struct trace trace;
+	struct sv_vmm_id vmm;
+	char guest_boot_id[BOOT_ID_SIZE];
+	struct stage_record *stages;
+	size_t n_stages;
+	struct err failure;
+	enum end_reason end_reason;
+	int64_t ready_us;         /* wall clock */
+	int64_t life_left_us;     /* at this write; 0: no limit */
+	int64_t life_end_mono_us; /* CLOCK_MONOTONIC, of vmm.host_boot_id's boot; 0: no limit */
+	uint32_t attempt;
+};
+void sv_journal_deinit(struct sv_journal *journal);
+int sv_journal_copy(const struct sv_journal *journal, struct sv_journal *ret);
+
+/* Why a VMM ended: vmm.proto VmmExitReason, and what a VMM that left no record tells by itself. */
+enum sv_exit {
+	SV_EXIT_POWEROFF,
+	SV_EXIT_RESET,
+	SV_EXIT_PANIC,
+	SV_EXIT_TRIPLE_FAULT,
+	SV_EXIT_KVM_INTERNAL,
+	SV_EXIT_HOST_MEMORY,
+	SV_EXIT_STOPPED,      /* by the control socket */
+	SV_EXIT_SIGNAL,       /* SIGTERM or SIGINT, handled */
+	SV_EXIT_START_FAILED, /* `failure` says why */
+	SV_EXIT_BUG,          /* usage, assertion */
+	SV_EXIT_KILLED,       /* no record, SIGKILL */
+	SV_EXIT_CRASHED,      /* no record otherwise; `signal` where known */
+	SV_EXIT_VANISHED,     /* found gone at adoption */
+	SV_EXIT_MAX_
+};
+
+/* ---- events ---- */
+enum sv_event_type {
+	/* At start, before anything else: one LOAD per journal file, one LOAD_BAD per unreadable one, then START. */
+	SV_EV_LOAD, /* journal */
+	SV_EV_LOAD_BAD, /* sandbox: its record is torn. It is left alone, its name is refused, nothing is deleted */
+	SV_EV_START, /* start: the whole directory is unreadable when start.unreadable is set */
+
+	/* Link. Every message of the scheduler carries the envelope's epoch. */
+	SV_EV_LINK_UP,
+	SV_EV_LINK_DOWN,
+	SV_EV_WELCOME,    /* welcome */
+	SV_EV_DESIRED,    /* desired: one part */
+	SV_EV_CREATE,     /* create */
+	SV_EV_DESTROY,    /* destroy */
+	SV_EV_UPDATE,     /* update */
+	SV_EV_REPORT_ACK, /* ack */
+	SV_EV_REFUSED,    /* err: HELLO_NEEDED, NODE_ID_IN_USE, ... */
+
+	/* The host. Whenever it changed, and once right after START. */
+	SV_EV_CAPACITY, /* capacity */
+
+	/* Results of actions; sandbox and generation say of which. `err` NULL or FAIL_NONE: it worked. */
+	SV_EV_JOURNAL_FAILED, /* err */
+	SV_EV_IMAGE_DONE,     /* err */
+	SV_EV_DISK_DONE,      /* err */
+	SV_EV_VMM_SPAWNED,    /* vmm or err: the process exists and waits for its start */
+	SV_EV_VMM_STARTED,    /* the first vCPU was entered */
+	SV_EV_VMM_USERSPACE,  /* the guest's first process wrote the boot marker */
+	SV_EV_VMM_EXITED, /* exited; after SPAWNED, also unasked; also the answer to stop and kill */
+	SV_EV_GUEST_HELLO,      /* guest_boot_id, or err: the guest could not make its root */
+	SV_EV_GUEST_CONFIGURED, /* err */
+	SV_EV_SETUP_DONE, /* err: SETUP_FAILED with field "exit", SETUP_TIMEOUT, GUEST_UNREACHABLE */
+	SV_EV_ADOPTED,    /* guest_boot_id, or err: it is not there, or not ours */
+	SV_EV_REMOVED,    /* err: files are left */
+
+	SV_EV_TICK, /* actions.next_usec has come */
+	SV_EV_MAX_
+};
+
+struct sv_capacity {
+	struct node_capacity capacity;
+	uint64_t disk_free_mib;
+	struct err unschedulable; /* KVM_UNAVAILABLE, ...; FAIL_NONE: able */
+	struct image_list images;
+};
+
+struct sv_event {
+	enum sv_event_type type;
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	uint64_t epoch; /* of the envelope, for messages of the scheduler */
+	union {
+		const struct sv_journal *journal;
+		struct {
+			const struct err *unreadable; /* NULL: fine */
+			uint64_t highest_epoch;       /* as last saved; 0: never */
+		} start;
+		const struct welcome *welcome;
+		const struct desired_set *desired;
+		const struct create_command *create;
+		const struct destroy_command *destroy;
+		const struct update_command *update;
+		const struct report_ack *ack;
+		const struct sv_capacity *capacity;
+		struct {
+			enum sv_exit reason;
+			int signal;
+			bool reached_userspace;
+			const struct err
+				*failure; /* START_FAILED, KVM_INTERNAL, HOST_MEMORY; may be NULL */
+		} exited;
+		struct {
+			const struct sv_vmm_id *vmm;
+			const struct err *err;
+		} spawned;
+		struct {
+			const char *boot_id;
+			const struct err *err;
+		} guest;               /* GUEST_HELLO, ADOPTED */
+		const struct err *err; /* every other result, REFUSED */
+	};
+};
+
+/* ---- actions ---- */
+enum sv_action_type {
+	SV_DO_JOURNAL_WRITE, /* journal, best_effort */
+	SV_DO_JOURNAL_REMOVE, /* the sandbox's directory as a whole; a failure is only logged (next start tries again) */
+	SV_DO_SAVE_EPOCH, /* epoch: durable before the next action, as a journal write */
+
+	SV_DO_FETCH_IMAGE, /* spec: make the image of this digest and size present and verified -> IMAGE_DONE */
+	SV_DO_MAKE_DISK, /* spec -> DISK_DONE. An existing disk of an interrupted start is made again */
+	SV_DO_SPAWN_VMM, /* spec -> VMM_SPAWNED; out of the agent's process group. vmm.run_dir is in the journal before */
+	SV_DO_START_VMM, /* spec: the start request with its descriptors -> VMM_STARTED, or VMM_EXITED with START_FAILED */
+	SV_DO_ADOPT_VMM, /* vmm: find it by pidfd + start time + boot id, or by its control socket when pid is 0 -> ADOPTED */
+	SV_DO_CONFIGURE_GUEST, /* spec: hostname, env, clock -> GUEST_CONFIGURED */
+	SV_DO_RUN_SETUP,       /* spec, timeout_usec -> SETUP_DONE */
+	SV_DO_ROUTE,           /* spec, ready: tell the gateway; also again after adoption */
+	SV_DO_UNROUTE,
+	SV_DO_STOP_VMM, /* power button over the control socket -> VMM_EXITED */
+	SV_DO_KILL_VMM, /* vmm: SIGKILL through the pidfd -> VMM_EXITED. pid 0 and no control socket: VANISHED at once */
+	SV_DO_CANCEL, /* whatever long act of this sandbox is under way; no result is wanted */
+	SV_DO_REMOVE_FILES, /* all of the sandbox's files and sockets but its journal -> REMOVED */
+
+	SV_DO_SEND_HELLO,     /* hello */
+	SV_DO_SEND_HEARTBEAT, /* heartbeat */
+	SV_DO_SEND_INVENTORY, /* inventory */
+	SV_DO_SEND_REPORT,    /* report */
+	SV_DO_SEND_CAPACITY,  /* capacity */
+	SV_DO_SEND_REFUSED,   /* err: STALE_EPOCH */
+	SV_DO_STAGE,          /* stage: into the telemetry spool */
+	SV_DO_NODE_EVENT, /* name: "sandbox-adopted", "sandbox-drift", ...: into the spool and the log; err may be set */
+	SV_DO_RECONNECT, /* drop the connection and dial again after the back-off (the scheduler refused this session) */
+	SV_DO_MAX_
+};
+
+struct sv_action {
+	enum sv_action_type type;
+	char sandbox[ID_SIZE]; /* "": of the node */
+	uint64_t generation;
+	struct sandbox_spec *spec; /* a reference of its own, where the comment says spec */
+	struct trace trace;        /* of the sandbox: for the guest, the envelope and the log */
+	union {
+		struct {
+			struct sv_journal *record;
+			bool best_effort;
+		} journal;
+		uint64_t epoch;
+		struct sv_vmm_id vmm;
+		int64_t timeout_usec;
+		bool ready;
+		struct hello *hello;
+		struct heartbeat heartbeat;
+		struct inventory *inventory;
+		struct sandbox_report *report;
+		struct capacity_report *capacity;
+		struct stage_record *stage;
+		struct {
+			const char *name; /* static */
+			struct err *err;  /* NULL: none */
+		} event;
+		struct err *err;
+	};
+};
+
+struct sv_actions {
+	struct sv_action *items;
+	size_t n;
+	size_t room;
+	int64_t next_usec; /* monotonic; SV_EV_TICK is due then. INT64_MAX: nothing waits */
+	bool no_memory; /* the step lost an action: the shell ends the process; VMs live on and are adopted */
+};
+/* Frees what the actions own and makes it ready for the next step; copes with a zeroed one. */
+void sv_actions_clear(struct sv_actions *actions);
+/* Frees one action's contents and zeroes it: for a shell that holds some of them longer. */
+void sv_action_deinit(struct sv_action *action);
+
+/* ---- the object ---- */
+struct supervisor;
+int supervisor_new(struct supervisor **ret, const struct sv_config *config);
+struct supervisor *supervisor_free(struct supervisor *supervisor); /* returns NULL */
+DEFINE_CLEANUP(struct supervisor, supervisor_free)
+
+/* `out` must be zeroed or cleared; it is filled. */
+void supervisor_step(struct supervisor *supervisor, struct moment now, struct rng *rng,
+	const struct sv_event *event, struct sv_actions *out);
+
+/* ---- reading ---- */
+struct sv_view {
+	enum sv_state state;
+	uint64_t generation;
+	const struct sandbox_spec *spec;
+	const struct sv_vmm_id *vmm;
+	const char *guest_boot_id;
+	int64_t deadline_usec; /* monotonic; of the state; 0: none (a life without limit) */
+	uint64_t report_version;
+	uint64_t acked_version;
+};
+int supervisor_get(const struct supervisor *supervisor, const char *sandbox,
+	struct sv_view *ret); /* 0 or -ENOENT */
+/* Ids in no particular order; returns how many there are, of which at most `max` were written. */
+size_t supervisor_list(const struct supervisor *supervisor, char (*ret)[ID_SIZE], size_t max);
+
+struct sv_counts {
+	uint32_t starting, running, stopping, ended, bad; /* sandboxes */
+	uint64_t memory_mib, disk_mib;                    /* taken, overhead included */
+	uint32_t vcpus;
+	uint64_t refused, stale_epoch, drift, destroyed_for_drift;
+	bool welcomed;
+};
+void supervisor_count(const struct supervisor *supervisor, struct sv_counts *ret);

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See fleet.h: the object, the step and what an event leads to.
+ */
+#include "fleet/fleet.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "fleet/internal.h"
+
+int fleet_new(struct fleet **ret, const struct fleet_config *config)
+{
+	CLEANUP(fleet_freep) struct fleet *fleet = calloc(1, sizeof(*fleet));
+	int r;
+
+	if (!fleet)
+		return -ENOMEM;
+	fleet->config = *config;
+	TAILQ_INIT(&fleet->all_nodes);
+	TAILQ_INIT(&fleet->all_sandboxes);
+	TAILQ_INIT(&fleet->queue);
+	TAILQ_INIT(&fleet->dirty_sandboxes);
+	TAILQ_INIT(&fleet->dirty_nodes);
+	fleet->queue_timer = (struct timer)TIMER_NULL(TIMER_QUEUE, NULL);
+	r = place_new(&fleet->place);
+	if (r < 0)
+		return r;
+	*ret = TAKE(fleet);
+	return 0;
+}
+
+struct fleet *fleet_free(struct fleet *fleet)
+{
+	struct waiter *waiter, *next;
+
+	if (!fleet)
+		return NULL;
+	while (!TAILQ_EMPTY(&fleet->all_sandboxes))
+		fleet_sandbox_remove(fleet, TAILQ_FIRST(&fleet->all_sandboxes));
+	HASH_ITER (hh, fleet->waiters, waiter, next) {
+		HASH_DEL(fleet->waiters, waiter);
+		free(waiter);
+	}
+	fleet_node_free_all(fleet);
+	place_free(fleet->place);
+	fleet_timers_deinit(&fleet->timers);
+	free(fleet->replies);
+	free(fleet);
+	return NULL;
+}
+
+/* ---- load ---- */
+
+static void load_sandbox(struct fleet *fleet, const struct sandbox_record *from)
+{
+	struct sandbox_record record;
+	struct sandbox *sandbox = NULL;
+	struct node *node = fleet_node_find(fleet, from->node);
+
+	if (fleet_sandbox_find(fleet, from->id))
+		return;
+	if (sandbox_record_copy(from, &record) == 0) {
+		record.n_excluded = MIN(record.n_excluded, (size_t)EXCLUDED_MAX);
+		sandbox = fleet_sandbox_add(fleet, &record);
+		if (!sandbox)
+			sandbox_record_deinit(&record);
+	}
+	if (!sandbox) {
+		fleet->out->no_memory = true;
+		return;
+	}
+	if (node && fleet_sandbox_has_vm(from->state)) {
+		fleet_sandbox_attach(fleet, sandbox, node);
+		fleet_sandbox_reserve(fleet, sandbox,
+			from->state == SANDBOX_DISPATCHED || from->state == SANDBOX_STARTING ||
+				from->state == SANDBOX_RECALL);
+	}
+}
+
+/* Deadlines begin anew: what this process did not see cannot be held against anybody. */
+static void loaded(struct fleet *fleet)
+{
+	struct sandbox *sandbox, *next;
+	struct err err = ERR_NULL;
+
+	fleet->loaded = true;
+	(void)err_set(&err, FAIL_NODE_REVOKED, 0, "The sandbox's node is no longer known.");
+	for (sandbox = TAILQ_FIRST(&fleet->all_sandboxes); sandbox; sandbox = next) {
+		next = TAILQ_NEXT(sandbox, in_all);
+		if (fleet_sandbox_has_vm(sandbox->record.state) &&
+			(!sandbox->node || sandbox->node->link == NODE_REMOVED)) {
+			fleet_sandbox_end(fleet, sandbox, END_FAILED, &err);
+			continue;
+		}
+		if (PLANTED(DEADLINE_NOT_REARMED))
+			continue;
+		fleet_sandbox_arm(fleet, sandbox);
+		if (sandbox->record.state == SANDBOX_PLACING) {
+			TAILQ_INSERT_TAIL(&fleet->queue, sandbox, in_queue);
+			sandbox->queued = true;
+			fleet->counts.queued++;
+			/* no node is connected yet: that is not "no room" */
+			sandbox->queue_until_usec =
+				fleet->now.mono_usec + fleet->config.place_timeout_usec;
+		}
+	}
+}
+
+/* ---- timers ---- */
+
+static void run_timers(struct fleet *fleet)
+{
+	struct timer *timer;
+
+	while ((timer = fleet_timers_pop(&fleet->timers, fleet->now.mono_usec))) {
+		switch ((enum timer_kind)timer->kind) {
+		case TIMER_DEADLINE:
+			fleet_sandbox_on_deadline(fleet, timer->object);
+			break;
+		case TIMER_RESEND:
+			fleet_sandbox_on_resend(fleet, timer->object);
+			break;
+		case TIMER_LIVE:
+			fleet_node_on_live(fleet, timer->object);
+			break;
+		case TIMER_BUSY:
+			fleet_node_on_busy(fleet, timer->object);
+			break;
+		case TIMER_QUEUE:
+			fleet->kicked = true;
+			break;
+		}
+	}
+}
+
+/* ---- events ---- */
+
+static void on_load(struct fleet *fleet, const struct fleet_event *event)
+{
+	if (event->type == FLEET_LOAD_POOL) {
+		if (place_pool_set(fleet->place, event->pool->name,
+			    event->pool->cpu_overcommit_percent) < 0)
+			fleet->out->no_memory = true;
+		fleet->kicked = true;
+	} else if (event->type == FLEET_LOAD_NODE) {
+		if (!fleet_node_find(fleet, event->node_record->id) &&
+			fleet_node_add(fleet, event->node_record) < 0)
+			fleet->out->no_memory = true;
+	} else if (event->type == FLEET_LOAD_SANDBOX) {
+		load_sandbox(fleet, event->sandbox_record);
+	} else {
+		loaded(fleet);
+	}
+}
+
+static void on_node_admin(struct fleet *fleet, const struct fleet_event *event)
+{
+	struct node *node;
+
+	if (event->type == FLEET_NODE_ENROLLED) {
+		if (fleet_node_find(fleet, event->node_record->id))
+			return;
+		if (fleet_node_add(fleet, event->node_record) < 0) {
+			fleet->out->no_memory = true;
+			return;
+		}
+		fleet_node_dirty(fleet, fleet_node_find(fleet, event->node_record->id));
+		return;
+	}
+	node = fleet_node_find(fleet, event->node);
+	if (!node || node->link == NODE_REMOVED)
+		return;
+	if (event->type == FLEET_NODE_REVOKED)
+		fleet_node_revoke(fleet, node);
+	else
+		fleet_node_set_fact(fleet, node, event);
+}
+
+static void on_node_message(struct fleet *fleet, const struct fleet_event *event)
+{
+	struct node *node = fleet_node_of_session(fleet, event);
+
+	if (!node)
+		return;
+	if (event->type == FLEET_NODE_DISCONNECTED) {
+		fleet_node_disconnected(fleet, node);
+		return;
+	}
+	fleet_node_heard(fleet, node);
+	if (event->type == FLEET_NODE_INVENTORY) {
+		fleet_inventory_apply(fleet, node, event->inventory);
+	} else if (event->type == FLEET_NODE_CAPACITY) {
+		fleet_node_capacity_report(fleet, node, event->capacity);
+	} else if (event->type == FLEET_NODE_REPORT) {
+		fleet_report_apply(fleet, node, event->report);
+	} else if (event->type == FLEET_NODE_TELEMETRY &&
+		   event->telemetry_seq > node->record.telemetry_acked) {
+		node->record.telemetry_acked = event->telemetry_seq;
+		fleet_node_dirty(fleet, node);
+	}
+}
+
+static void handle(struct fleet *fleet, const struct fleet_event *event)
+{
+	switch (event->type) {
+	case FLEET_LOAD_POOL:
+	case FLEET_LOAD_NODE:
+	case FLEET_LOAD_SANDBOX:
+	case FLEET_LOADED:
+		on_load(fleet, event);
+		break;
+	case FLEET_NODE_ENROLLED:
+	case FLEET_NODE_REVOKED:
+	case FLEET_NODE_FACT:
+		on_node_admin(fleet, event);
+		break;
+	case FLEET_NODE_HELLO:
+		fleet_node_hello(fleet, event);
+		break;
+	case FLEET_NODE_HEARTBEAT:
+	case FLEET_NODE_INVENTORY:
+	case FLEET_NODE_CAPACITY:
+	case FLEET_NODE_REPORT:
+	case FLEET_NODE_TELEMETRY:
+	case FLEET_NODE_DISCONNECTED:
+		on_node_message(fleet, event);
+		break;
+	case FLEET_CREATE:
+		fleet_request_create(fleet, event->create);
+		break;
+	case FLEET_DESTROY:
+		fleet_request_destroy(fleet, event->destroy.request, event->destroy.sandbox,
+			event->destroy.reason);
+		break;
+	case FLEET_SET_TIMEOUT:
+		fleet_request_set_timeout(fleet, event->set_timeout.request,
+			event->set_timeout.sandbox, event->set_timeout.timeout_s);
+		break;
+	case FLEET_FORGET:
+		fleet_request_forget(fleet, event->request);
+		break;
+	case FLEET_COMMITTED:
+		break;
+	case FLEET_COMMIT_FAILED:
+		fleet->failed = fleet->counts.failed = true;
+		break;
+	case FLEET_STALL:
+		fleet_node_stall(fleet, event->stall_usec);
+		break;
+	case FLEET_TICK:
+		run_timers(fleet);
+		break;
+	case FLEET_EVENT_MAX_:
+		break;
+	}
+}
+
+/* The memory is ahead of the store: changes are refused, nothing is sent, nothing is decided. */
+static void handle_failed(struct fleet *fleet, const struct fleet_event *event)
+{
+	uint64_t request = event->type == FLEET_CREATE        ? event->create->request
+			   : event->type == FLEET_DESTROY     ? event->destroy.request
+			   : event->type == FLEET_SET_TIMEOUT ? event->set_timeout.request
+							      : 0;
+	struct err err = ERR_NULL;
+
+	(void)err_set(&err, FAIL_STORE_FAILED, 0,
+		"The scheduler's last write failed; it takes no changes until its "
+		"store works again.");
+	fleet_emit_reply(fleet, request, &err, NULL);
+	fleet_flush(fleet);
+	fleet->out->next_usec = INT64_MAX;
+}
+
+void fleet_step(struct fleet *fleet, struct moment now, struct rng *rng,
+	const struct fleet_event *event, struct fleet_actions *out)
+{
+	if (fleet->started_usec == 0)
+		fleet->started_usec = now.mono_usec;
+	fleet->now = now;
+	fleet->rng = rng;
+	fleet->out = out;
+	out->batch = ++fleet->batch;
+	if (fleet->failed) {
+		handle_failed(fleet, event);
+	} else {
+		handle(fleet, event);
+		if (fleet->loaded && fleet->kicked)
+			fleet_start_queue_run(fleet);
+		fleet_flush(fleet);
+		out->next_usec = fleet_timers_next(&fleet->timers);
+	}
+	fleet->out = NULL;
+	fleet->rng = NULL;
+}

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scheduler's brain: pools, nodes, sandboxes, and what to do next. Pure: fleet_step() takes one event, the
+ * time and randomness, changes the state and returns actions; it never does I/O, reads no clock and blocks
+ * nowhere. The shell (scheduler/server) performs the actions.
+ *
+ * THE COMMIT RULE. The actions of one step are one batch. The shell
+ *   1. encodes the step's records and deletes and hands them, with whatever records of its own belong to the
+ *      same decision (a used join token), to the store as ONE commit named actions.batch;
+ *   2. holds every send, reply and stage of the step until that batch is durable, and also until every EARLIER
+ *      batch is: a step without records may speak of what an earlier, still uncommitted step decided. So the
+ *      held steps form one queue in order of batch; a step without records waits only for those before it;
+ *   3. tells FLEET_COMMITTED {batch} after releasing;
+ *   4. when a commit fails: answers every held reply with STORE_FAILED, drops every held send and stage, and
+ *      tells FLEET_COMMIT_FAILED. The fleet is then ahead of the store and is `failed`: it answers every change
+ *      with STORE_FAILED, sends nothing, and serves reads. When the store writes again the shell makes a new
+ *      fleet from the store (fleet_new and load events) and throws this one away. Nodes notice by HELLO_NEEDED.
+ * `notices` are for the log and counters and are never held.
+ *
+ * A sandbox has one node at a time. It goes to another node only when the former one said that its generation
+ * is gone or was never accepted: at most one live VM per id, whatever the network does. A start whose node fell
+ * silent is therefore ended with NODE_LOST instead of being doubled; its room stays reserved, and the node is
+ * told to destroy it as soon as it is heard again (state `fenced`).
+ *
+ * What it refuses: a report about another node's sandbox (AUTH_WRONG_NODE), a second host with a key in use
+ * (NODE_ID_IN_USE), any change while `failed`, anything of a session that is not the node's current one.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "base/rng.h"
+#include "base/sm.h"
+#include "wire/messages.h"
+
+/* ---- configuration ---- */
+struct fleet_config {
+	char lineage[ID_SIZE];   /* of the store */
+	uint64_t epoch;          /* of this leader; the shell puts it on every envelope */
+	bool recovering;         /* a new lineage: unknown sandboxes are never named unknown */
+	uint32_t heartbeat_ms;   /* 1000 */
+	int64_t suspect_usec;    /* 3 s of silence: no placing there */
+	int64_t lost_after_usec; /* 60 s of silence: lost */
+	int64_t grace_usec;      /* 300 s: after a start no node is lost earlier */
+	int64_t resend_usec; /* 2 s: first resend of a command; doubles up to 16 s, with jitter */
+	int64_t place_timeout_usec;    /* 60 s: longest wait for a start slot */
+	int64_t dispatch_timeout_usec; /* 20 s: until the node accepted */
+	int64_t start_timeout_usec;    /* 120 s: from accepted to ready */
+	int64_t recall_timeout_usec;   /* 30 s: until a failed start's node said that it is gone */
+	int64_t stop_timeout_usec;     /* 60 s: until the node said that it ended; then `fenced` */
+	int64_t fence_usec;            /* 30 days: how long an unconfirmed end is remembered */
+	int64_t backoff_min_usec;      /* 1 s: before a transient failure is tried again; doubles */
+	int64_t backoff_max_usec;      /* 10 s */
+	int64_t node_busy_usec; /* 2 s: a node that refused for capacity is passed over; doubles up to 60 s */
+	uint32_t max_attempts; /* 3 */
+	uint32_t max_refusals; /* 3: capacity refusals of one request, no attempt each */
+	uint32_t max_queued;   /* 10 000 requests waiting for room */
+	uint32_t part_size;    /* PART_MAX: sandboxes in one part of a desired set */
+};
+void fleet_config_default(struct fleet_config *ret);
+
+/* ---- the sandbox's states: one table, one mover (sandbox.c) ---- */
+enum sandbox_state {
+	SANDBOX_PLACING,    /* waits for room or for a start slot */
+	SANDBOX_DISPATCHED, /* placed; the node has not acknowledged the command */
+	SANDBOX_STARTING,   /* the node accepted */
+	SANDBOX_BACKOFF,    /* a transient failure; tried again when the pause is over */
+	SANDBOX_RECALL, /* a failed or overdue start: its node must say that it is gone, then it is retried or ended */
+	SANDBOX_RUNNING,
+	SANDBOX_STOPPING, /* its node must say that it ended */
+	SANDBOX_FENCED, /* ended for everybody; its node could not be asked yet. Room stays reserved */
+	SANDBOX_ENDED, /* leaves memory in the same step: record deleted, history written */
+	SANDBOX_STATE_MAX_
+};
+enum public_state {
+	PUBLIC_STARTING,
+	PUBLIC_RUNNING,
+	PUBLIC_PAUSED,
+	PUBLIC_STOPPING,
+	PUBLIC_ENDED,
+	PUBLIC_MAX_
+};
+const char *public_state_name(enum public_state state); /* "starting", ... */
+const char *sandbox_state_name(enum sandbox_state state);
+/* SANDBOX_STATE_MAX_ when there is none of that name. */
+enum sandbox_state sandbox_state_by_name(const char *name);
+const struct sm_state *sandbox_state_table(void); /* SANDBOX_STATE_MAX_ rows */
+
+/* ---- records: what the store keeps; the shell encodes and decodes them ---- */
+
+/* store.proto SandboxRecord. Owns everything it points to. */
+struct sandbox_record {
+	char id[ID_SIZE];
+	char tenant[ID_NAME_MAX + 1];
+	char pool[ID_NAME_MAX + 1];
+	char node[ID_SIZE]; /* "": not placed */
+	uint64_t generation;
+	uint32_t incarnation;
+	enum sandbox_state state;
+	struct sandbox_spec *spec; /* never NULL */
+	char template_alias[ID_NAME_MAX + 1];
+	struct sandbox_field *metadata;
+	size_t n_metadata;
+	struct trace trace;      /* trace_id and span_id */
+	char operation[ID_SIZE]; /* of the command that is or was last under way */
+	int64_t created_us;
+	int64_t started_us; /* ready; 0: never */
+	int64_t ends_us;    /* life ends; 0: none */
+	int64_t ended_us;
+	enum end_reason end_reason;
+	struct stage_record *stages; /* all attempts, in order */
+	size_t n_stages;
+	struct err failure; /* the last one; FAIL_NONE: none */
+	uint32_t attempts;
+	uint64_t report_version;
+	char (*excluded)[ID_SIZE]; /* nodes that failed it for good */
+	size_t n_excluded;
+	char guest_boot_id[BOOT_ID_SIZE];
+};
+void sandbox_record_deinit(struct sandbox_record *record);
+/* 0 or -ENOMEM. */
+int sandbox_record_copy(const struct sandbox_record *record, struct sandbox_record *ret);
+
+enum node_fact { NODE_CORDONED, NODE_DRAINING, NODE_QUARANTINED, NODE_FACT_MAX_ };
+const char *node_fact_name(enum node_fact fact);
+
+struct node_fact_entry {
+	bool is_set;
+	char who[ID_NAME_MAX + 1];
+	char why[128];
+	int64_t since_us;
+};
+
+/* store.proto NodeRecord. */
+struct node_record {
+	char id[ID_SIZE];
+	char public_key[41];
+	char pool[ID_NAME_MAX + 1];
+	char hostname[HOSTNAME_SIZE];
+	char machine[ID_SIZE];
+	struct sandbox_field *labels;
+	size_t n_labels;
+	int64_t joined_us;
+	bool revoked;
+	struct node_capacity capacity; /* as last reported */
+	char version[VERSION_SIZE];
+	uint64_t telemetry_acked;
+	struct node_fact_entry facts[NODE_FACT_MAX_];
+};
+void node_record_deinit(struct node_record *record);
+int node_record_copy(const struct node_record *record, struct node_record *ret);
+
+/* store.proto PoolRecord; the fleet reads it and never writes it. */
+struct pool_record {
+	char name[ID_NAME_MAX + 1];
+	char customer[ID_NAME_MAX + 1];
+	uint32_t cpu_overcommit_percent; /* 0 counts as 100 */
+	enum responsibility responsibility;
+	bool shared;
+};
+
+enum node_link {
+	NODE_JOINING, /* known, not heard since this scheduler started or since it was enrolled */
+	NODE_READY,
+	NODE_SUSPECT, /* silent for suspect_usec, or disconnected */
+	NODE_LOST,    /* silent for lost_after_usec */
+	NODE_REMOVED, /* revoked */
+	NODE_LINK_MAX_
+};
+const char *node_link_name(enum node_link link);
+
+/* ---- events ---- */
+enum fleet_event_type {
+	/* At start, in this order, before anything else: all pools, all nodes, all sandboxes, then LOADED. */
+	FLEET_LOAD_POOL, /* pool; also later, when a pool was made or changed (the shell's own record) */
+	FLEET_LOAD_NODE,    /* node_record */
+	FLEET_LOAD_SANDBOX, /* sandbox_record (live ones, not history) */
+	FLEET_LOADED,
+
+	FLEET_NODE_ENROLLED, /* node_record: a join token was used; the shell adds the token's record to this batch */
+	FLEET_NODE_REVOKED, /* node */
+	FLEET_NODE_FACT,    /* node, fact */
+
+	/* From the link. `node` is from the authenticated User-Id, `session` names the route (below). */
+	FLEET_NODE_HELLO,     /* hello */
+	FLEET_NODE_HEARTBEAT, /* heartbeat; any other message of the node counts as one too */
+	FLEET_NODE_INVENTORY, /* inventory: one part */
+	FLEET_NODE_CAPACITY,  /* capacity */
+	FLEET_NODE_REPORT,    /* report */
+	FLEET_NODE_TELEMETRY, /* telemetry_seq: stored in this step's batch up to here; the shell acks after it */
+	FLEET_NODE_DISCONNECTED, /* the route is gone */
+
+	/* From the API. Each gets exactly one REPLY with its `request`, at once or later. */
+	FLEET_CREATE, /* create */
+	FLEET_DESTROY, /* destroy: accepted in every state; replies when it is recorded, not when it is done */
+	FLEET_SET_TIMEOUT, /* set_timeout: replies when the node did it */
+	FLEET_FORGET, /* request: the client went away, no reply is wanted; changes nothing else */
+
+	FLEET_COMMITTED,     /* batch */
+	FLEET_COMMIT_FAILED, /* batch, err */
+	FLEET_STALL, /* stall_usec: this process did not run for so long (stopped, blocked); nobody's silence */
+	FLEET_TICK, /* actions.next_usec has come. Drain the link's receive queue before this one. */
+	FLEET_EVENT_MAX_
+};
+
+/* The shell resolves names to values first: template -> digest, key -> tenant, pool by its own rules. */
+struct fleet_create {
+	uint64_t request; /* handle of the shell, never 0 */
+	char tenant[ID_NAME_MAX + 1];
+	char pool[ID_NAME_MAX + 1];
+	struct sandbox_spec *spec; /* passed spec_check(); the fleet takes a reference of its own */
+	char template_alias[ID_NAME_MAX + 1];
+	const struct sandbox_field *metadata; /* copied */
+	size_t n_metadata;
+	struct trace trace; /* made or taken from traceparent by the shell */
+	int64_t began_us;   /* wall clock at which the request arrived: start of stage admit */
+	int64_t admit_usec; /* how long admitting took so far */
+	int64_t queue_usec; /* longest wait for room; 0: NO_CAPACITY at once (a start slot is waited for anyhow) */
+	bool no_wait; /* reply as soon as it is placed and recorded; else when it is ready or failed */
+};
+
+struct fleet_event {
+	enum fleet_event_type type;
+	char node[ID_SIZE];
+	/* A number that the shell gives to each route (router's routing id) when it first sees it, never used
+	 * again in this process, never 0. Only the session of the last accepted hello is the node's. */
+	uint64_t session;
+	union {
+		const struct pool_record *pool;
+		const struct node_record *node_record;       /* copied */
+		const struct sandbox_record *sandbox_record; /* copied */
+		const struct hello *hello;                   /* this and below: copied where kept */
+		const struct heartbeat *heartbeat;
+		const struct inventory *inventory;
+		const struct capacity_report *capacity;
+		const struct sandbox_report *report;
+		uint64_t telemetry_seq;
+		struct {
+			enum node_fact fact;
+			bool set;
+			const char *who, *why;
+		} fact;
+		const struct fleet_create *create;
+		struct {
+			uint64_t request; /* 0: no reply wanted */
+			const char *sandbox;
+			enum end_reason reason; /* END_REQUEST */
+		} destroy;
+		struct {
+			uint64_t request;
+			const char *sandbox;
+			uint32_t timeout_s; /* from now; 0: none */
+		} set_timeout;
+		uint64_t request; /* FLEET_FORGET */
+		struct {
+			uint64_t batch;
+			const struct err *err; /* COMMIT_FAILED */
+		} commit;
+		int64_t stall_usec;
+	};
+};
+
+/* ---- actions ---- */
+enum fleet_record_type {
+	FLEET_PUT_NODE,
+	FLEET_PUT_SANDBOX,
+	FLEET_DELETE_SANDBOX,
+	FLEET_PUT_HISTORY
+};
+struct fleet_put {
+	enum fleet_record_type type;
+	char id[ID_SIZE];               /* key: node/<id>, sandbox/<id>, history/<id> */
+	struct sandbox_record *sandbox; /* PUT_SANDBOX, PUT_HISTORY */
+	struct node_record *node;       /* PUT_NODE */
+};
+
+enum fleet_send_type {
+	SEND_WELCOME,
+	SEND_DESIRED,
+	SEND_CREATE,
+	SEND_DESTROY,
+	SEND_UPDATE,
+	SEND_REPORT_ACK,
+	SEND_REFUSED
+};
+/* At most once, and best effort: what matters is sent again by a later step. */
+struct fleet_send {
+	enum fleet_send_type type;
+	char node[ID_SIZE];
+	uint64_t session; /* the route to send to */
+	union {
+		struct welcome welcome;
+		struct desired_set desired;
+		struct create_command create;
+		struct destroy_command destroy;
+		struct update_command update;
+		struct report_ack ack;
+		struct err *refused;
+	};
+};
+
+struct fleet_reply {
+	uint64_t request;
+	struct err err; /* FAIL_NONE: done */
+	struct sandbox_record
+		*sandbox; /* as it is after this step; NULL when the request made or found none */
+};
+
+/* Something for the log and a counter: refused messages, drift, link changes. */
+struct fleet_notice {
+	struct err err; /* AUTH_WRONG_NODE, NODE_ID_IN_USE, NODE_LOST, ... */
+	char node[ID_SIZE];
+	char sandbox[ID_SIZE];
+};
+
+struct fleet_stage {
+	struct stage_record
+		record; /* admit, place, dispatch; the node's own come by its telemetry spool */
+	char tenant[ID_NAME_MAX + 1];
+	char pool[ID_NAME_MAX + 1];
+	char template_name[ID_NAME_MAX + 1];
+};
+
+struct fleet_actions {
+	uint64_t batch;         /* of this step; rises by 1 with each step of this fleet */
+	struct fleet_put *puts; /* each key at most once */
+	size_t n_puts;
+	struct fleet_send *sends;
+	size_t n_sends;
+	struct fleet_reply *replies;
+	size_t n_replies;
+	struct fleet_stage *stages;
+	size_t n_stages;
+	struct fleet_notice *notices;
+	size_t n_notices;
+	int64_t next_usec; /* monotonic; FLEET_TICK is due then. INT64_MAX: nothing waits */
+	size_t room[5];    /* the module's own */
+	bool no_memory; /* the step lost something for want of memory: treat as a failed commit */
+};
+/* Frees what the actions own and makes it ready for the next step; copes with a zeroed one. The shell may move a
+ * pointer out (TAKE) when it keeps it. */
+void fleet_actions_clear(struct fleet_actions *actions);
+
+/* ---- the object ---- */
+struct fleet;
+int fleet_new(struct fleet **ret, const struct fleet_config *config);
+struct fleet *fleet_free(struct fleet *fleet); /* returns NULL */
+DEFINE_CLEANUP(struct fleet, fleet_free)
+
+/* `out` must be zeroed or cleared; it is filled. */
+void fleet_step(struct fleet *fleet, struct moment now, struct rng *rng,
+	const struct fleet_event *event, struct fleet_actions *out);
+
+/* ---- reading: for the API; pointers are valid until the next step ---- */
+struct fleet_sandbox_view {
+	enum public_state state;
+	enum sandbox_state internal;
+	enum node_link node_link; /* meaningful when it has a node */
+	bool certain;             /* false: its node is not ready, so this is what was last known */
+	int64_t as_of_us;         /* wall clock of the last word of its node */
+	int64_t deadline_usec;    /* monotonic; of the state; 0: it does not wait */
+};
+/* A copy of the whole record (free with sandbox_record_deinit) and the view; either may be NULL.
+ * 0, -ENOENT (ended ones are in the store's history), -ENOMEM. */
+int fleet_sandbox_get(const struct fleet *fleet, const char *id, struct sandbox_record *ret_record,
+	struct fleet_sandbox_view *ret_view);
+/* Cheap: tenant and node of a sandbox for authorisation and relaying; NULL when it is not there. `ret_session` is
+ * the route to its node, 0 when the node is not connected. */
+const char *fleet_sandbox_tenant(const struct fleet *fleet, const char *id);
+const char *fleet_sandbox_node(const struct fleet *fleet, const char *id, uint64_t *ret_session);
+/* Ids in order of creation, beginning after `after` ("": from the start); `tenant` NULL: all. Returns how many
+ * of at most `max` were written. FENCED ones are left out: they ended for everybody. */
+size_t fleet_sandbox_list(const struct fleet *fleet, const char *tenant, const char *after,
+	char (*ret)[ID_SIZE], size_t max);
+
+struct fleet_node_view {
+	const struct node_record *record;
+	enum node_link link;
+	bool schedulable;                /* ready, none of the facts, no `unschedulable` */
+	const struct err *unschedulable; /* the node's own reason; FAIL_NONE: none */
+	int64_t heard_us;                /* wall clock; 0: never */
+	uint64_t session;                /* 0: not connected */
+	const char *instance;
+	uint32_t n_sandboxes; /* with room reserved */
+	uint32_t n_starting;
+	uint64_t memory_reserved_mib;
+	uint64_t disk_reserved_mib;
+	uint32_t cpus_reserved; /* vCPUs */
+	size_t n_images;
+};
+int fleet_node_get(
+	const struct fleet *fleet, const char *id, struct fleet_node_view *ret); /* 0 or -ENOENT */
+size_t fleet_node_list(const struct fleet *fleet, const char *pool, const char *after,
+	char (*ret)[ID_SIZE], size_t max);
+
+struct fleet_counts {
+	size_t nodes[NODE_LINK_MAX_];
+	size_t sandboxes[SANDBOX_STATE_MAX_];
+	size_t queued;
+	uint64_t wrong_node;    /* reports about another node's sandbox */
+	uint64_t stale_session; /* messages of a session that is not the node's */
+	uint64_t key_in_use;
+	uint64_t resends;
+	uint64_t unknown; /* sandboxes in inventories that nobody knows */
+	bool failed;      /* after FLEET_COMMIT_FAILED */
+};
+void fleet_count(const struct fleet *fleet, struct fleet_counts *ret);
+
+/* How a request of this shape would be placed now, without placing it: place/place.h */
+struct place_explanation;
+int fleet_explain(const struct fleet *fleet, const char *pool, const struct sandbox_spec *spec,
+	struct place_explanation *ret); /* 0, or -ENOENT: no such pool */

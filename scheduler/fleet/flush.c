@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * End of a step: dirty objects become records, replies get their copy of the sandbox, and what ended leaves
+ * memory. Everything about one object in one step is one record.
+ */
+#include <string.h>
+
+#include "fleet/internal.h"
+
+static void flush_reply(struct fleet *fleet, const struct held_reply *held)
+{
+	struct fleet_actions *out = fleet->out;
+	struct fleet_reply *reply;
+
+	if (out->n_replies == out->room[2]) {
+		size_t room = out->room[2] ? 2 * out->room[2] : 4;
+		struct fleet_reply *grown = realloc(out->replies, room * sizeof(*grown));
+
+		if (!grown) {
+			out->no_memory = true;
+			return;
+		}
+		out->replies = grown;
+		out->room[2] = room;
+	}
+	reply = &out->replies[out->n_replies++];
+	*reply = (struct fleet_reply){ .request = held->request, .err = held->err };
+	if (held->sandbox) {
+		reply->sandbox = calloc(1, sizeof(*reply->sandbox));
+		if (!reply->sandbox || fleet_sandbox_export(held->sandbox, reply->sandbox) < 0)
+			out->no_memory = true;
+	}
+}
+
+static void flush_sandbox(struct fleet *fleet, struct sandbox *sandbox)
+{
+	if (sandbox->record.state == SANDBOX_ENDED) {
+		/* History first: a store that must split a large batch loses neither. */
+		fleet_emit_put_sandbox(fleet, sandbox, FLEET_PUT_HISTORY);
+		if (!sandbox->is_new) /* ended in the step that made it: there never was a record */
+			fleet_emit_delete_sandbox(fleet, sandbox->record.id);
+		fleet_sandbox_remove(fleet, sandbox);
+		return;
+	}
+	sandbox->is_new = false;
+	fleet_emit_put_sandbox(fleet, sandbox, FLEET_PUT_SANDBOX);
+}
+
+void fleet_flush(struct fleet *fleet)
+{
+	struct sandbox *sandbox;
+	struct node *node;
+
+	for (size_t i = 0; i < fleet->n_replies; i++)
+		flush_reply(fleet, &fleet->replies[i]);
+	fleet->n_replies = 0;
+	if (PLANTED(REPLY_BEFORE_COMMIT) && fleet->out->n_replies)
+		return; /* the records follow with the next step */
+	while ((node = TAILQ_FIRST(&fleet->dirty_nodes))) {
+		TAILQ_REMOVE(&fleet->dirty_nodes, node, in_dirty);
+		node->dirty = false;
+		fleet_emit_put_node(fleet, node);
+	}
+	while ((sandbox = TAILQ_FIRST(&fleet->dirty_sandboxes))) {
+		TAILQ_REMOVE(&fleet->dirty_sandboxes, sandbox, in_dirty);
+		sandbox->dirty = false;
+		flush_sandbox(fleet, sandbox);
+	}
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of fleet: what its files share. Nobody else includes this.
+ *
+ * One step: fleet_step() sets now, rng and out; handlers change objects and mark them dirty; flush.c turns
+ * dirty objects into records, each key once, and removes what ended. A handler never frees a sandbox.
+ */
+#pragma once
+
+#include <sys/queue.h>
+
+#include "base/clock.h"
+#include "base/plant.h"
+#include "base/table.h"
+#include "fleet/fleet.h"
+#include "fleet/timer.h"
+#include "place/place.h"
+
+#define EXCLUDED_MAX 16
+#define NOTES_MAX STAGES_MAX
+
+/* A stage record in short: what a sandbox keeps of each. */
+struct note {
+	enum fail_stage stage;
+	enum outcome outcome;
+	uint32_t attempt;
+	uint64_t generation;
+	int64_t began_us;
+	int64_t took_us;
+	char node[ID_SIZE];
+	char operation[ID_SIZE];
+	char span_id[SPAN_ID_SIZE];
+	char reason[48];
+	struct err *failure; /* NULL: none */
+};
+
+enum timer_kind { TIMER_DEADLINE, TIMER_RESEND, TIMER_LIVE, TIMER_BUSY, TIMER_QUEUE };
+
+enum waiter_kind { WAITS_CREATE, WAITS_UPDATE };
+
+/* A request of the API that was not answered yet. */
+struct waiter {
+	uint64_t request;
+	enum waiter_kind kind;
+	struct sandbox *sandbox;
+	UT_hash_handle hh;
+};
+
+struct update {
+	bool pending;
+	char operation[ID_SIZE];
+	uint32_t timeout_s;
+	uint64_t request; /* 0: nobody waits */
+	int64_t until_usec;
+};
+
+struct sandbox {
+	struct sandbox_record record; /* stages stay NULL: they are in notes */
+	struct note *notes;
+	size_t n_notes, notes_room;
+	struct node *node;                   /* the same as record.node; NULL: none */
+	bool reserved;                       /* room on node */
+	bool start_slot;                     /* and a start */
+	char refused[EXCLUDED_MAX][ID_SIZE]; /* nodes that refused for capacity, of this request */
+	size_t n_refused;
+	uint32_t refusals;
+	char refusals_text[ERR_VALUE_MAX];
+	uint64_t request;         /* of the create; 0: answered or nobody waits */
+	int64_t since_usec;       /* this state */
+	int64_t queue_until_usec; /* for room, not only for a start slot */
+	uint64_t
+		accepted_session; /* in which the node accepted, or last mentioned, this generation */
+	uint32_t resends;         /* of the command under way */
+	struct timer deadline;
+	struct timer resend;
+	struct update update;
+	bool queued, dirty, is_new;
+	TAILQ_ENTRY(sandbox) in_all, in_node, in_queue, in_dirty;
+	UT_hash_handle hh;
+};
+TAILQ_HEAD(sandbox_list, sandbox);
+
+struct collected {
+	char sandbox[ID_SIZE];
+	UT_hash_handle hh;
+};
+
+struct node {
+	struct node_record record;
+	enum node_link link;
+	uint64_t session; /* 0: not connected */
+	char instance[ID_SIZE];
+	char boot_id[BOOT_ID_SIZE];
+	struct err unschedulable;
+	int64_t heard_usec;    /* monotonic; at the start: the start */
+	int64_t heard_real_us; /* 0: never */
+	struct place_node *place;
+	struct sandbox_list sandboxes;
+	size_t n_images;
+	int64_t busy_until_usec;
+	int64_t busy_usec; /* the next back-off */
+	uint64_t foreign_memory_mib, foreign_disk_mib;
+	uint32_t foreign_vcpus, foreign_sandboxes;
+	/* inventory being collected */
+	uint64_t inventory;
+	uint32_t next_part;
+	bool collecting;
+	struct collected *collected;
+	uint64_t counted_memory_mib, counted_disk_mib;
+	uint32_t counted_vcpus, counted_sandboxes;
+	struct timer live; /* link state */
+	struct timer busy;
+	bool dirty;
+	TAILQ_ENTRY(node) in_all, in_dirty;
+	UT_hash_handle hh;
+};
+TAILQ_HEAD(node_list, node);
+
+struct held_reply {
+	uint64_t request;
+	struct err err;
+	struct sandbox *sandbox;
+};
+
+struct fleet {
+	struct fleet_config config;
+	struct place *place;
+	struct node *nodes;
+	struct node_list all_nodes;
+	struct sandbox *sandboxes;
+	struct sandbox_list all_sandboxes, queue, dirty_sandboxes;
+	struct node_list dirty_nodes;
+	struct waiter *waiters;
+	struct timers timers;
+	struct timer queue_timer;
+	struct fleet_counts counts;
+	bool loaded, failed;
+	bool kicked; /* room may have come free */
+	int64_t started_usec;
+	uint64_t batch;
+	/* of the step */
+	struct moment now;
+	struct rng *rng;
+	struct fleet_actions *out;
+	struct held_reply *replies;
+	size_t n_replies, replies_room;
+};
+
+/* ---- emit.c: actions ---- */
+struct fleet_send *fleet_emit_send(
+	struct fleet *fleet, const struct node *node, enum fleet_send_type type);
+void fleet_emit_refused(
+	struct fleet *fleet, const char *node, uint64_t session, const struct err *err);
+/* `err` NULL: done; `sandbox` NULL: none. */
+void fleet_emit_reply(
+	struct fleet *fleet, uint64_t request, const struct err *err, struct sandbox *sandbox);
+void fleet_emit_notice(
+	struct fleet *fleet, const struct err *err, const char *node, const char *sandbox);
+void fleet_emit_stage(struct fleet *fleet, const struct sandbox *sandbox, const struct note *note);
+void fleet_emit_put_node(struct fleet *fleet, const struct node *node);
+void fleet_emit_put_sandbox(
+	struct fleet *fleet, const struct sandbox *sandbox, enum fleet_record_type type);
+void fleet_emit_delete_sandbox(struct fleet *fleet, const char *id);
+/* The record with its stages; 0 or -ENOMEM. */
+int fleet_sandbox_export(const struct sandbox *sandbox, struct sandbox_record *ret);
+
+/* ---- sandbox.c: objects and the mover ---- */
+struct sandbox *fleet_sandbox_find(const struct fleet *fleet, const char *id);
+/* Takes over `record`'s contents on success. */
+struct sandbox *fleet_sandbox_add(struct fleet *fleet, struct sandbox_record *record);
+void fleet_sandbox_remove(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_sandbox_dirty(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_sandbox_move(struct fleet *fleet, struct sandbox *sandbox, enum sandbox_state state);
+void fleet_sandbox_arm(
+	struct fleet *fleet, struct sandbox *sandbox); /* the deadline of its state, from now */
+void fleet_sandbox_attach(struct fleet *fleet, struct sandbox *sandbox, struct node *node);
+void fleet_sandbox_detach(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_sandbox_reserve(struct fleet *fleet, struct sandbox *sandbox, bool starting);
+void fleet_sandbox_release(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_sandbox_demand(const struct sandbox *sandbox, struct place_demand *ret);
+/* A zeroed slot at the end, NULL without memory. */
+struct note *fleet_sandbox_note_slot(struct sandbox *sandbox);
+struct note *fleet_sandbox_note_import(struct sandbox *sandbox, const struct stage_record *from);
+/* Records one of our own stages and emits it. */
+void fleet_sandbox_note(struct fleet *fleet, struct sandbox *sandbox, enum fail_stage stage,
+	enum outcome outcome, int64_t began_us, int64_t took_us, const struct err *failure);
+bool fleet_sandbox_was_on(const struct sandbox *sandbox, const char *node, uint64_t generation);
+bool fleet_sandbox_has_vm(enum sandbox_state state); /* a node may hold a VM of it */
+
+/* ---- start.c: placing, sending, failing ---- */
+void fleet_start_place(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_start_queue_run(struct fleet *fleet);
+void fleet_start_accepted(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_start_ready(struct fleet *fleet, struct sandbox *sandbox);
+/* The node said that this generation is gone (or was never taken): `err` decides what follows. */
+void fleet_start_failed(struct fleet *fleet, struct sandbox *sandbox, const struct err *err);
+void fleet_start_recall(struct fleet *fleet, struct sandbox *sandbox, const struct err *err);
+void fleet_sandbox_end(struct fleet *fleet, struct sandbox *sandbox, enum end_reason reason,
+	const struct err *failure);
+void fleet_sandbox_fence(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_sandbox_command(struct fleet *fleet,
+	struct sandbox *sandbox); /* sends what its state wants, and arms the resend */
+void fleet_sandbox_on_deadline(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_sandbox_on_resend(struct fleet *fleet, struct sandbox *sandbox);
+
+/* ---- report.c ---- */
+void fleet_report_apply(
+	struct fleet *fleet, struct node *node, const struct sandbox_report *report);
+void fleet_inventory_apply(
+	struct fleet *fleet, struct node *node, const struct inventory *inventory);
+void fleet_inventory_forget(struct node *node);
+
+/* ---- node.c ---- */
+struct node *fleet_node_find(const struct fleet *fleet, const char *id);
+int fleet_node_add(struct fleet *fleet, const struct node_record *record);
+void fleet_node_free_all(struct fleet *fleet);
+void fleet_node_dirty(struct fleet *fleet, struct node *node);
+void fleet_node_update_place(struct fleet *fleet, struct node *node);
+void fleet_node_hello(struct fleet *fleet, const struct fleet_event *event);
+/* The node if the event's session is its current one; else NULL, counted and answered. */
+struct node *fleet_node_of_session(struct fleet *fleet, const struct fleet_event *event);
+void fleet_node_heard(struct fleet *fleet, struct node *node);
+void fleet_node_capacity_report(
+	struct fleet *fleet, struct node *node, const struct capacity_report *report);
+void fleet_node_disconnected(struct fleet *fleet, struct node *node);
+void fleet_node_revoke(struct fleet *fleet, struct node *node);
+void fleet_node_set_fact(struct fleet *fleet, struct node *node, const struct fleet_event *event);
+void fleet_node_on_live(struct fleet *fleet, struct node *node);
+void fleet_node_refused(struct fleet *fleet, struct node *node);
+void fleet_node_started(struct fleet *fleet, struct node *node);
+void fleet_node_on_busy(struct fleet *fleet, struct node *node);
+void fleet_node_stall(struct fleet *fleet, int64_t stall_usec);
+
+/* ---- request.c ---- */
+void fleet_request_create(struct fleet *fleet, const struct fleet_create *create);
+void fleet_request_destroy(
+	struct fleet *fleet, uint64_t request, const char *id, enum end_reason reason);
+void fleet_request_set_timeout(
+	struct fleet *fleet, uint64_t request, const char *id, uint32_t timeout_s);
+void fleet_request_forget(struct fleet *fleet, uint64_t request);
+void fleet_request_update_done(struct fleet *fleet, struct sandbox *sandbox, const struct err *err);
+bool fleet_waiter_add(
+	struct fleet *fleet, uint64_t request, enum waiter_kind kind, struct sandbox *sandbox);
+void fleet_waiter_remove(struct fleet *fleet, uint64_t request);
+
+/* ---- flush.c ---- */
+void fleet_flush(struct fleet *fleet);

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Nodes: the link state is moved by what is heard and not heard, and by nothing else; the facts (cordoned,
+ * draining, quarantined) by people and evidence, and never by the link. A node is placed on when it is ready,
+ * has none of the facts, and says itself that it is able.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "fleet/internal.h"
+
+#define BUSY_MAX_USEC (60 * USEC_PER_SEC)
+
+struct node *fleet_node_find(const struct fleet *fleet, const char *id)
+{
+	struct node *node;
+
+	HASH_FIND_STR(fleet->nodes, id, node);
+	return node;
+}
+
+void fleet_node_dirty(struct fleet *fleet, struct node *node)
+{
+	if (node->dirty)
+		return;
+	node->dirty = true;
+	TAILQ_INSERT_TAIL(&fleet->dirty_nodes, node, in_dirty);
+}
+
+static bool has_fact(const struct node *node)
+{
+	for (unsigned int i = 0; i < NODE_FACT_MAX_; i++)
+		if (node->record.facts[i].is_set)
+			return true;
+	return false;
+}
+
+void fleet_node_update_place(struct fleet *fleet, struct node *node)
+{
+	struct place_node_facts facts = {
+		.connected = node->link == NODE_READY && node->session != 0,
+		.allowed = !has_fact(node),
+		.unable = node->unschedulable.code,
+		.busy = fleet->now.mono_usec < node->busy_until_usec,
+		.capacity = node->record.capacity,
+		.foreign_memory_mib = node->foreign_memory_mib,
+		.foreign_disk_mib = node->foreign_disk_mib,
+		.foreign_vcpus = node->foreign_vcpus,
+		.foreign_sandboxes = node->foreign_sandboxes,
+	};
+
+	place_node_set(fleet->place, node->place, &facts);
+	fleet->kicked = true;
+}
+
+static void arm_live(struct fleet *fleet, struct node *node)
+{
+	const struct fleet_config *config = &fleet->config;
+	int64_t lost = MAX(node->heard_usec + config->lost_after_usec,
+		fleet->started_usec + config->grace_usec);
+	int r = 0;
+
+	switch (node->link) {
+	case NODE_READY:
+		r = fleet_timer_arm(
+			&fleet->timers, &node->live, node->heard_usec + config->suspect_usec);
+		break;
+	case NODE_JOINING:
+	case NODE_SUSPECT:
+		r = fleet_timer_arm(&fleet->timers, &node->live, lost);
+		break;
+	case NODE_LOST:
+	case NODE_REMOVED:
+	case NODE_LINK_MAX_:
+		fleet_timer_stop(&fleet->timers, &node->live);
+		break;
+	}
+	if (r < 0)
+		fleet->out->no_memory = true;
+}
+
+/* The only writer of node->link. */
+static void move(struct fleet *fleet, struct node *node, enum node_link link)
+{
+	fleet->counts.nodes[node->link]--;
+	fleet->counts.nodes[link]++;
+	node->link = link;
+	arm_live(fleet, node);
+	fleet_node_update_place(fleet, node);
+}
+
+int fleet_node_add(struct fleet *fleet, const struct node_record *record)
+{
+	struct node *node = calloc(1, sizeof(*node));
+
+	if (!node || node_record_copy(record, &node->record) < 0) {
+		free(node);
+		return -1;
+	}
+	if (place_node_add(fleet->place, record->pool, record->id, &node->place) == 0)
+		HASH_ADD_STR(fleet->nodes, record.id, node);
+	if (!node->place || !node->hh.tbl) {
+		place_node_remove(fleet->place, node->place);
+		node_record_deinit(&node->record);
+		free(node);
+		return -1;
+	}
+	TAILQ_INIT(&node->sandboxes);
+	TAILQ_INSERT_TAIL(&fleet->all_nodes, node, in_all);
+	node->live = (struct timer)TIMER_NULL(TIMER_LIVE, node);
+	node->busy = (struct timer)TIMER_NULL(TIMER_BUSY, node);
+	node->busy_usec = fleet->config.node_busy_usec;
+	node->heard_usec = fleet->now.mono_usec;
+	node->link = NODE_JOINING;
+	fleet->counts.nodes[NODE_JOINING]++;
+	move(fleet, node, record->revoked ? NODE_REMOVED : NODE_JOINING);
+	return 0;
+}
+
+void fleet_node_free_all(struct fleet *fleet)
+{
+	struct node *node;
+
+	while ((node = TAILQ_FIRST(&fleet->all_nodes))) {
+		TAILQ_REMOVE(&fleet->all_nodes, node, in_all);
+		HASH_DEL(fleet->nodes, node);
+		fleet_inventory_forget(node);
+		node_record_deinit(&node->record);
+		free(node); /* its place went with struct place */
+	}
+}
+
+/* ---- hello ---- */
+
+static void refuse_hello(
+	struct fleet *fleet, const struct fleet_event *event, enum fail_code code, const char *why)
+{
+	struct err err = ERR_NULL;
+
+	(void)err_set(&err, code, 0, "%s", why);
+	err_add(&err, "node", "%s", event->node);
+	err_add(&err, "hostname", "%s", event->hello->hostname);
+	fleet_emit_refused(fleet, event->node, event->session, &err);
+	fleet_emit_notice(fleet, &err, event->node, NULL);
+}
+
+/* While the first is heard, a second of the same key is refused, unless it is the first one's agent started
+ * anew: the same state directory on the same boot of the same host, or a new connection of the same instance. */
+static bool is_second_host(
+	const struct fleet *fleet, const struct node *node, const struct hello *hello)
+{
+	bool first_is_alive = node->session != 0 && node->link == NODE_READY &&
+			      fleet->now.mono_usec - node->heard_usec < fleet->config.suspect_usec;
+
+	if (!first_is_alive || strcmp(node->instance, hello->instance) == 0)
+		return false;
+	return strcmp(node->record.machine, hello->machine) != 0 ||
+	       strcmp(node->boot_id, hello->boot_id) != 0;
+}
+
+static void take_record(struct fleet *fleet, struct node *node, const struct hello *hello)
+{
+	struct node_record *record = &node->record;
+	bool same = capacity_is_equal(&record->capacity, &hello->capacity) &&
+		    strcmp(record->machine, hello->machine) == 0 &&
+		    strcmp(record->hostname, hello->hostname) == 0 &&
+		    strcmp(record->version, hello->version) == 0;
+
+	if (same)
+		return;
+	record->capacity = hello->capacity;
+	memcpy(record->machine, hello->machine, sizeof(record->machine));
+	memcpy(record->hostname, hello->hostname, sizeof(record->hostname));
+	memcpy(record->version, hello->version, sizeof(record->version));
+	fleet_node_dirty(fleet, node);
+}
+
+static void welcome(struct fleet *fleet, struct node *node)
+{
+	struct fleet_send *send = fleet_emit_send(fleet, node, SEND_WELCOME);
+
+	if (!send)
+		return;
+	send->welcome = (struct welcome){
+		.heartbeat_ms = fleet->config.heartbeat_ms,
+		.telemetry_acked = node->record.telemetry_acked,
+		.realtime_us = fleet->now.real_usec,
+	};
+	memcpy(send->welcome.node, node->record.id, sizeof(send->welcome.node));
+	memcpy(send->welcome.pool, node->record.pool, sizeof(send->welcome.pool));
+	memcpy(send->welcome.lineage, fleet->config.lineage, sizeof(send->welcome.lineage));
+}
+
+static void set_images(struct fleet *fleet, struct node *node, const struct image_list *images)
+{
+	if (place_node_set_images(fleet->place, node->place, images) < 0)
+		fleet->out->no_memory = true;
+	node->n_images = images->n;
+}
+
+static void take_hello(struct fleet *fleet, struct node *node, const struct fleet_event *event)
+{
+	const struct hello *hello = event->hello;
+	bool again =
+		node->session == event->session && strcmp(node->instance, hello->instance) == 0;
+
+	take_record(fleet, node, hello);
+	node->session = event->session;
+	memcpy(node->instance, hello->instance, sizeof(node->instance));
+	memcpy(node->boot_id, hello->boot_id, sizeof(node->boot_id));
+	node->unschedulable = hello->unschedulable;
+	set_images(fleet, node, &hello->images);
+	if (!again) {
+		struct sandbox *sandbox;
+
+		fleet_inventory_forget(node);
+		/* What was sent on the old route is lost; the inventory of this session sends again. */
+		TAILQ_FOREACH (sandbox, &node->sandboxes, in_node)
+			fleet_timer_stop(&fleet->timers, &sandbox->resend);
+	}
+	node->heard_usec = fleet->now.mono_usec;
+	node->heard_real_us = fleet->now.real_usec;
+	move(fleet, node, NODE_READY);
+	welcome(fleet, node);
+}
+
+void fleet_node_hello(struct fleet *fleet, const struct fleet_event *event)
+{
+	struct node *node = fleet_node_find(fleet, event->node);
+	const struct hello *hello = event->hello;
+
+	if (!node) {
+		refuse_hello(fleet, event, FAIL_NODE_KEY_UNKNOWN,
+			"The node's record is not in the store.");
+		return;
+	}
+	if (node->link == NODE_REMOVED) {
+		refuse_hello(fleet, event, FAIL_NODE_REVOKED, "This node's key was revoked.");
+		return;
+	}
+	if (hello->highest_epoch > fleet->config.epoch) {
+		refuse_hello(fleet, event, FAIL_STALE_EPOCH,
+			"The node has obeyed a newer scheduler than this one.");
+		return;
+	}
+	if (is_second_host(fleet, node, hello)) {
+		fleet->counts.key_in_use++;
+		refuse_hello(fleet, event, FAIL_NODE_ID_IN_USE,
+			"Another host is connected with this node's key.");
+		return;
+	}
+	take_hello(fleet, node, event);
+}
+
+struct node *fleet_node_of_session(struct fleet *fleet, const struct fleet_event *event)
+{
+	struct node *node = fleet_node_find(fleet, event->node);
+	struct err err = ERR_NULL;
+
+	if (node && node->session == event->session && node->link != NODE_REMOVED)
+		return node;
+	fleet->counts.stale_session++;
+	if (event->type == FLEET_NODE_HEARTBEAT || event->type == FLEET_NODE_INVENTORY) {
+		(void)err_set(&err, FAIL_HELLO_NEEDED, 0, "This session is not known.");
+		fleet_emit_refused(fleet, event->node, event->session, &err);
+	}
+	return NULL;
+}
+
+/* ---- liveness ---- */
+
+void fleet_node_heard(struct fleet *fleet, struct node *node)
+{
+	node->heard_usec = fleet->now.mono_usec;
+	node->heard_real_us = fleet->now.real_usec;
+	if (node->link == NODE_SUSPECT || node->link == NODE_LOST)
+		move(fleet, node, NODE_READY);
+}
+
+/* The timer was armed when something was last heard or earlier: look again at when that was. */
+void fleet_node_on_live(struct fleet *fleet, struct node *node)
+{
+	int64_t silent = fleet->now.mono_usec - node->heard_usec;
+	struct err err = ERR_NULL;
+
+	if (node->link == NODE_READY && silent >= fleet->config.suspect_usec) {
+		move(fleet, node, NODE_SUSPECT);
+		return;
+	}
+	if ((node->link == NODE_SUSPECT || node->link == NODE_JOINING) &&
+		silent >= fleet->config.lost_after_usec &&
+		fleet->now.mono_usec >= fleet->started_usec + fleet->config.grace_usec) {
+		move(fleet, node, NODE_LOST);
+		(void)err_set(&err, FAIL_NODE_LOST, 0, "Nothing was heard of the node for %lld s.",
+			(long long)(silent / USEC_PER_SEC));
+		fleet_emit_notice(fleet, &err, node->record.id, NULL);
+		return;
+	}
+	arm_live(fleet, node);
+}
+
+void fleet_node_disconnected(struct fleet *fleet, struct node *node)
+{
+	struct sandbox *sandbox;
+
+	node->session = 0;
+	fleet_inventory_forget(node);
+	TAILQ_FOREACH (sandbox, &node->sandboxes, in_node)
+		fleet_timer_stop(&fleet->timers, &sandbox->resend);
+	if (node->link == NODE_READY)
+		move(fleet, node, NODE_SUSPECT);
+	else
+		fleet_node_update_place(fleet, node);
+}
+
+void fleet_node_stall(struct fleet *fleet, int64_t stall_usec)
+{
+	struct node *node;
+
+	if (PLANTED(STALL_COUNTED))
+		return;
+	TAILQ_FOREACH (node, &fleet->all_nodes, in_all) {
+		node->heard_usec = MIN(node->heard_usec + stall_usec, fleet->now.mono_usec);
+		arm_live(fleet, node);
+	}
+}
+
+/* ---- capacity, facts, revocation ---- */
+
+void fleet_node_capacity_report(
+	struct fleet *fleet, struct node *node, const struct capacity_report *report)
+{
+	if (!capacity_is_equal(&node->record.capacity, &report->capacity)) {
+		node->record.capacity = report->capacity;
+		fleet_node_dirty(fleet, node);
+	}
+	node->unschedulable = report->unschedulable;
+	set_images(fleet, node, &report->images);
+	fleet_node_update_place(fleet, node);
+}
+
+void fleet_node_set_fact(struct fleet *fleet, struct node *node, const struct fleet_event *event)
+{
+	struct node_fact_entry *entry = &node->record.facts[event->fact.fact];
+
+	if (entry->is_set == event->fact.set)
+		return;
+	*entry = (struct node_fact_entry){ .is_set = event->fact.set,
+		.since_us = fleet->now.real_usec };
+	(void)snprintf(
+		entry->who, sizeof(entry->who), "%s", event->fact.who ? event->fact.who : "");
+	(void)snprintf(
+		entry->why, sizeof(entry->why), "%s", event->fact.why ? event->fact.why : "");
+	fleet_node_dirty(fleet, node);
+	fleet_node_update_place(fleet, node);
+}
+
+/* Nothing will ever be heard of it again: what is there has ended for everybody. */
+void fleet_node_revoke(struct fleet *fleet, struct node *node)
+{
+	struct sandbox *sandbox, *next;
+	struct err err = ERR_NULL;
+
+	(void)err_set_at(&err, STAGE_RUN, FAIL_NODE_REVOKED, 0, "The sandbox's node was removed.");
+	err_add(&err, "node", "%s", node->record.id);
+	node->record.revoked = true;
+	node->session = 0;
+	fleet_node_dirty(fleet, node);
+	move(fleet, node, NODE_REMOVED);
+	for (sandbox = TAILQ_FIRST(&node->sandboxes); sandbox; sandbox = next) {
+		next = TAILQ_NEXT(sandbox, in_node);
+		fleet_sandbox_end(fleet, sandbox, END_FAILED, &err);
+	}
+}
+
+/* ---- back-off after a refusal for want of room ---- */
+
+void fleet_node_refused(struct fleet *fleet, struct node *node)
+{
+	node->busy_until_usec = fleet->now.mono_usec + node->busy_usec;
+	if (fleet_timer_arm(&fleet->timers, &node->busy, node->busy_until_usec) < 0)
+		fleet->out->no_memory = true;
+	node->busy_usec = MIN(2 * node->busy_usec, BUSY_MAX_USEC);
+	fleet_node_update_place(fleet, node);
+}
+
+void fleet_node_started(struct fleet *fleet, struct node *node)
+{
+	node->busy_usec = fleet->config.node_busy_usec;
+}
+
+void fleet_node_on_busy(struct fleet *fleet, struct node *node)
+{
+	fleet_node_update_place(fleet, node);
+}

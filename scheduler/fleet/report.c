@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What nodes say about sandboxes. A report is the whole truth of its node about one sandbox, may come late,
+ * twice or out of order, and is acknowledged when what follows from it is recorded. ENDED is terminal for its
+ * generation whatever its version. A report about a sandbox that this node never had is dropped.
+ *
+ * An inventory says what is there; only a complete one, put together from parts of one number in their order,
+ * says what is not there. A sandbox that was accepted in this very session is never missed by it: the inventory
+ * may be older than the acceptance.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "fleet/internal.h"
+
+static void ack(struct fleet *fleet, struct node *node, const struct sandbox_report *report)
+{
+	struct fleet_send *send = fleet_emit_send(fleet, node, SEND_REPORT_ACK);
+
+	if (!send)
+		return;
+	memcpy(send->ack.sandbox, report->sandbox, sizeof(send->ack.sandbox));
+	send->ack.generation = report->generation;
+	send->ack.version = report->version;
+}
+
+static void destroy_superseded(
+	struct fleet *fleet, struct node *node, const struct sandbox_report *report)
+{
+	struct fleet_send *send = fleet_emit_send(fleet, node, SEND_DESTROY);
+
+	if (!send)
+		return;
+	memcpy(send->destroy.sandbox, report->sandbox, sizeof(send->destroy.sandbox));
+	send->destroy.generation = report->generation;
+	send->destroy.reason = END_SUPERSEDED;
+	id_new(fleet->rng, send->destroy.operation);
+}
+
+static void wrong_node(
+	struct fleet *fleet, const struct node *node, const struct sandbox_report *report)
+{
+	struct err err = ERR_NULL;
+
+	(void)err_set(
+		&err, FAIL_AUTH_WRONG_NODE, 0, "A node spoke about a sandbox that is not its own.");
+	err_add(&err, "node", "%s", node->record.id);
+	err_add(&err, "sandbox", "%s", report->sandbox);
+	err_add(&err, "generation", "%llu", (unsigned long long)report->generation);
+	fleet->counts.wrong_node++;
+	fleet_emit_notice(fleet, &err, node->record.id, report->sandbox);
+}
+
+/* ---- stages ---- */
+
+static bool note_exists(const struct sandbox *sandbox, const struct stage_record *stage)
+{
+	for (size_t i = 0; i < sandbox->n_notes; i++)
+		if (sandbox->notes[i].stage == stage->stage &&
+			sandbox->notes[i].generation == stage->generation)
+			return true;
+	return false;
+}
+
+/* Stages of the node are complete when they are reported, so each is taken once. What the node may not say (the
+ * scheduler's own stages, other generations) is left out. */
+static void take_stages(
+	struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report)
+{
+	for (size_t i = 0; i < report->n_stages; i++) {
+		struct stage_record stage = report->stages[i];
+
+		if (stage.stage < STAGE_ACCEPT)
+			continue;
+		stage.generation = report->generation;
+		stage.attempt = sandbox->record.attempts;
+		memcpy(stage.node, sandbox->record.node, sizeof(stage.node));
+		if (note_exists(sandbox, &stage))
+			continue;
+		if (!fleet_sandbox_note_import(sandbox, &stage))
+			fleet->out->no_memory = true;
+		fleet_sandbox_dirty(fleet, sandbox);
+	}
+}
+
+/* ---- states ---- */
+
+static void on_running(
+	struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report)
+{
+	struct sandbox_record *record = &sandbox->record;
+
+	if (record->state == SANDBOX_DISPATCHED)
+		fleet_start_accepted(fleet, sandbox);
+	if (record->state == SANDBOX_STARTING)
+		fleet_start_ready(fleet, sandbox);
+	if (record->state != SANDBOX_RUNNING)
+		return; /* on its way out: the destroy is sent again until it is done */
+	memcpy(record->guest_boot_id, report->guest_boot_id, sizeof(record->guest_boot_id));
+	if (sandbox->update.pending && strcmp(sandbox->update.operation, report->updated) == 0)
+		fleet_request_update_done(fleet, sandbox, NULL);
+}
+
+/* A life ended, or a start that was given up is gone. */
+static void on_ended(
+	struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report)
+{
+	const struct err *failure = err_is_set(&report->failure) ? &report->failure : NULL;
+	struct err err = report->failure;
+
+	switch (sandbox->record.state) {
+	case SANDBOX_DISPATCHED:
+		/* refused or failed: either way the node answered */
+		if (report->accepted)
+			fleet_start_accepted(fleet, sandbox);
+		else
+			fleet_sandbox_note(fleet, sandbox, STAGE_DISPATCH, RESULT_OK,
+				fleet->now.real_usec - (fleet->now.mono_usec - sandbox->since_usec),
+				fleet->now.mono_usec - sandbox->since_usec, NULL);
+		__attribute__((fallthrough));
+	case SANDBOX_STARTING:
+		if (!failure)
+			(void)err_set(&err, FAIL_VM_VANISHED, 0,
+				"The start ended on the node without a reason.");
+		fleet_start_failed(fleet, sandbox, &err);
+		return;
+	case SANDBOX_RECALL:
+		err = sandbox->record.failure;
+		fleet_start_failed(fleet, sandbox, &err);
+		return;
+	case SANDBOX_RUNNING:
+		fleet_sandbox_end(fleet, sandbox,
+			report->end_reason ? report->end_reason : END_FAILED, failure);
+		return;
+	case SANDBOX_STOPPING:
+	case SANDBOX_FENCED:
+		fleet_sandbox_end(fleet, sandbox,
+			report->end_reason ? report->end_reason : END_REQUEST, failure);
+		return;
+	case SANDBOX_PLACING:
+	case SANDBOX_BACKOFF:
+	case SANDBOX_ENDED:
+	case SANDBOX_STATE_MAX_:
+		return;
+	}
+}
+
+static void on_live(
+	struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report)
+{
+	sandbox->accepted_session = sandbox->node->session;
+	switch (report->state) {
+	case REPORT_STARTING:
+		if (sandbox->record.state == SANDBOX_DISPATCHED)
+			fleet_start_accepted(fleet, sandbox);
+		return;
+	case REPORT_RUNNING:
+	case REPORT_PAUSED:
+		on_running(fleet, sandbox, report);
+		return;
+	case REPORT_STOPPING:
+		if (sandbox->record.state == SANDBOX_DISPATCHED)
+			fleet_start_accepted(fleet, sandbox);
+		if (sandbox->record.state ==
+			SANDBOX_RUNNING) { /* its life ran out, or its guest ended */
+			sandbox->record.end_reason = report->end_reason;
+			fleet_sandbox_move(fleet, sandbox, SANDBOX_STOPPING);
+			fleet_sandbox_command(fleet, sandbox);
+		}
+		return;
+	case REPORT_NONE:
+	case REPORT_ENDED:
+	case REPORT_MAX_:
+		return;
+	}
+}
+
+/* ---- one report ---- */
+
+/* The sandbox if the report is about its present generation on this node; else NULL, and dealt with. */
+static struct sandbox *subject(
+	struct fleet *fleet, struct node *node, const struct sandbox_report *report)
+{
+	struct sandbox *sandbox = fleet_sandbox_find(fleet, report->sandbox);
+
+	if (!sandbox) {
+		/* Its end was recorded before; what still runs without a record is drift, judged at the node. */
+		if (report->state == REPORT_ENDED)
+			ack(fleet, node, report);
+		else
+			fleet->counts.unknown++;
+		return NULL;
+	}
+	if (sandbox->node == node && sandbox->record.generation == report->generation)
+		return sandbox;
+	if (!fleet_sandbox_was_on(sandbox, node->record.id, report->generation)) {
+		wrong_node(fleet, node, report);
+		return NULL;
+	}
+	if (report->state == REPORT_ENDED)
+		ack(fleet, node, report);
+	else
+		destroy_superseded(fleet, node, report);
+	return NULL;
+}
+
+void fleet_report_apply(struct fleet *fleet, struct node *node, const struct sandbox_report *report)
+{
+	struct sandbox *sandbox = subject(fleet, node, report);
+	bool ended = report->state == REPORT_ENDED;
+
+	if (!sandbox)
+		return;
+	if (!ended && report->failure.code == FAIL_STATE_UNREADABLE) {
+		fleet_emit_notice(fleet, &report->failure, node->record.id, report->sandbox);
+		sandbox->accepted_session =
+			node->session; /* there, but nothing can be said about it */
+		return;
+	}
+	if (!ended && report->version <= sandbox->record.report_version) {
+		sandbox->accepted_session = node->session;
+		ack(fleet, node, report);
+		return;
+	}
+	sandbox->record.report_version = MAX(sandbox->record.report_version, report->version);
+	fleet_sandbox_dirty(fleet, sandbox);
+	take_stages(fleet, sandbox, report);
+	if (ended)
+		on_ended(fleet, sandbox, report);
+	else
+		on_live(fleet, sandbox, report);
+	ack(fleet, node, report);
+}
+
+/* ---- inventory ---- */
+
+void fleet_inventory_forget(struct node *node)
+{
+	struct collected *item, *next;
+
+	HASH_ITER (hh, node->collected, item, next) {
+		HASH_DEL(node->collected, item);
+		free(item);
+	}
+	node->collecting = false;
+	node->counted_memory_mib = node->counted_disk_mib = 0;
+	node->counted_vcpus = node->counted_sandboxes = 0;
+}
+
+static void collect(struct fleet *fleet, struct node *node, const struct sandbox_report *report)
+{
+	struct collected *item;
+
+	HASH_FIND_STR(node->collected, report->sandbox, item);
+	if (item)
+		return;
+	item = calloc(1, sizeof(*item));
+	if (item) {
+		memcpy(item->sandbox, report->sandbox, sizeof(item->sandbox));
+		HASH_ADD_STR(node->collected, sandbox, item);
+	}
+	if (!item || !item->hh.tbl) {
+		free(item);
+		fleet->out->no_memory = true;
+		return;
+	}
+	/* Room that is taken there by what is not reserved here. */
+	if (report->spec && report->state != REPORT_ENDED &&
+		!fleet_sandbox_find(fleet, report->sandbox)) {
+		node->counted_memory_mib += spec_memory_cost(report->spec);
+		node->counted_disk_mib += report->spec->disk_mib;
+		node->counted_vcpus += report->spec->vcpus;
+		node->counted_sandboxes++;
+	}
+}
+
+static void missing(struct fleet *fleet, struct sandbox *sandbox)
+{
+	struct err err = ERR_NULL;
+
+	switch (sandbox->record.state) {
+	case SANDBOX_STARTING:
+	case SANDBOX_RUNNING:
+		(void)err_set(&err, FAIL_VM_VANISHED, 0,
+			"The node's inventory does not have the sandbox.");
+		if (sandbox->record.state == SANDBOX_RUNNING)
+			fleet_sandbox_end(fleet, sandbox, END_FAILED, &err);
+		else
+			fleet_start_failed(fleet, sandbox, &err);
+		return;
+	case SANDBOX_DISPATCHED:
+	case SANDBOX_RECALL:
+	case SANDBOX_STOPPING:
+	case SANDBOX_FENCED:
+	case SANDBOX_PLACING:
+	case SANDBOX_BACKOFF:
+	case SANDBOX_ENDED:
+	case SANDBOX_STATE_MAX_:
+		return; /* the command that is sent again settles it */
+	}
+}
+
+static void send_desired(struct fleet *fleet, struct node *node)
+{
+	struct sandbox *sandbox = TAILQ_FIRST(&node->sandboxes);
+	struct collected *item = fleet->config.recovering ? node->collected : NULL;
+	uint32_t size = MIN(MAX(fleet->config.part_size, 1u), (uint32_t)PART_MAX);
+	uint32_t part = 0;
+
+	for (bool last = false; !last; part++) {
+		struct fleet_send *send = fleet_emit_send(fleet, node, SEND_DESIRED);
+		struct desired_set *set;
+
+		if (!send)
+			return;
+		set = &send->desired;
+		set->part = part;
+		set->inventory = node->inventory;
+		set->sandboxes = calloc(size, sizeof(*set->sandboxes));
+		if (!set->sandboxes) {
+			fleet->out->no_memory = true;
+			return;
+		}
+		for (; sandbox && set->n < size; sandbox = TAILQ_NEXT(sandbox, in_node)) {
+			memcpy(set->sandboxes[set->n].sandbox, sandbox->record.id, ID_SIZE);
+			set->sandboxes[set->n++].generation = sandbox->record.generation;
+		}
+		/* On a new lineage nothing is unknown: what nodes have is named back to them. */
+		for (; !sandbox && item && set->n < size; item = item->hh.next) {
+			memcpy(set->sandboxes[set->n].sandbox, item->sandbox, ID_SIZE);
+			set->sandboxes[set->n++].generation = 1;
+		}
+		last = !sandbox && !item;
+		set->complete = last;
+	}
+}
+
+static void inventory_complete(struct fleet *fleet, struct node *node)
+{
+	struct sandbox *sandbox, *next;
+	struct collected *item;
+
+	node->foreign_memory_mib = node->counted_memory_mib;
+	node->foreign_disk_mib = node->counted_disk_mib;
+	node->foreign_vcpus = node->counted_vcpus;
+	node->foreign_sandboxes = node->counted_sandboxes;
+	fleet_node_update_place(fleet, node);
+	for (sandbox = TAILQ_FIRST(&node->sandboxes); sandbox; sandbox = next) {
+		next = TAILQ_NEXT(sandbox, in_node);
+		HASH_FIND_STR(node->collected, sandbox->record.id, item);
+		if (!item && sandbox->accepted_session != node->session)
+			missing(fleet, sandbox);
+	}
+	TAILQ_FOREACH (sandbox, &node->sandboxes, in_node)
+		if (!fleet_timer_is_armed(&sandbox->resend))
+			fleet_sandbox_command(fleet, sandbox);
+	send_desired(fleet, node);
+	fleet_inventory_forget(node);
+}
+
+void fleet_inventory_apply(
+	struct fleet *fleet, struct node *node, const struct inventory *inventory)
+{
+	bool complete = inventory->complete;
+
+	if (inventory->part == 0) {
+		fleet_inventory_forget(node);
+		node->inventory = inventory->number;
+		node->next_part = 0;
+		node->collecting = true;
+	}
+	if (PLANTED(PARTIAL_INVENTORY)) {
+		node->collecting = complete = true;
+		node->next_part = inventory->part;
+		node->inventory = inventory->number;
+	}
+	if (!node->collecting || inventory->number != node->inventory ||
+		inventory->part != node->next_part) {
+		fleet_inventory_forget(node); /* a part is missing: the node sends it all again */
+		return;
+	}
+	node->next_part++;
+	for (size_t i = 0; i < inventory->n; i++) {
+		collect(fleet, node, &inventory->sandboxes[i]);
+		fleet_report_apply(fleet, node, &inventory->sandboxes[i]);
+	}
+	if (complete)
+		inventory_complete(fleet, node);
+}

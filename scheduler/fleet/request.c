@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the API asks for. Every request gets exactly one reply, held by the shell until what it says is durable.
+ * DELETE is accepted in every state and needs no node to be there.
+ */
+#include <string.h>
+
+#include "fleet/internal.h"
+
+/* ---- waiters ---- */
+
+bool fleet_waiter_add(
+	struct fleet *fleet, uint64_t request, enum waiter_kind kind, struct sandbox *sandbox)
+{
+	struct waiter *waiter = calloc(1, sizeof(*waiter));
+
+	if (waiter) {
+		*waiter = (struct waiter){ .request = request, .kind = kind, .sandbox = sandbox };
+		HASH_ADD(hh, fleet->waiters, request, sizeof(waiter->request), waiter);
+	}
+	if (!waiter || !waiter->hh.tbl) {
+		free(waiter);
+		fleet->out->no_memory = true;
+		return false;
+	}
+	return true;
+}
+
+static struct waiter *waiter_find(const struct fleet *fleet, uint64_t request)
+{
+	struct waiter *waiter;
+
+	HASH_FIND(hh, fleet->waiters, &request, sizeof(request), waiter);
+	return waiter;
+}
+
+void fleet_waiter_remove(struct fleet *fleet, uint64_t request)
+{
+	struct waiter *waiter = waiter_find(fleet, request);
+
+	if (!waiter)
+		return;
+	HASH_DEL(fleet->waiters, waiter);
+	free(waiter);
+}
+
+void fleet_request_forget(struct fleet *fleet, uint64_t request)
+{
+	struct waiter *waiter = waiter_find(fleet, request);
+
+	if (!waiter)
+		return;
+	if (waiter->kind == WAITS_CREATE)
+		waiter->sandbox->request = 0;
+	else
+		waiter->sandbox->update.request = 0;
+	fleet_waiter_remove(fleet, request);
+}
+
+/* ---- create ---- */
+
+static int fields_copy(const struct sandbox_field *from, size_t n, struct sandbox_record *to)
+{
+	if (n == 0)
+		return 0;
+	to->metadata = calloc(n, sizeof(*to->metadata));
+	if (!to->metadata)
+		return -1;
+	to->n_metadata = n;
+	for (size_t i = 0; i < n; i++) {
+		to->metadata[i].key = strdup(from[i].key);
+		to->metadata[i].value = strdup(from[i].value);
+		if (!to->metadata[i].key || !to->metadata[i].value)
+			return -1;
+	}
+	return 0;
+}
+
+static struct sandbox *make(struct fleet *fleet, const struct fleet_create *create)
+{
+	struct sandbox_record record = {
+		.incarnation = 1,
+		.state = SANDBOX_PLACING,
+		.spec = spec_ref(create->spec),
+		.trace = create->trace,
+		.created_us = fleet->now.real_usec,
+		.attempts = 1,
+	};
+	struct sandbox *sandbox = NULL;
+
+	do
+		id_new(fleet->rng, record.id);
+	while (fleet_sandbox_find(fleet, record.id));
+	memcpy(record.tenant, create->tenant, sizeof(record.tenant));
+	memcpy(record.pool, create->pool, sizeof(record.pool));
+	memcpy(record.template_alias, create->template_alias, sizeof(record.template_alias));
+	if (fields_copy(create->metadata, create->n_metadata, &record) == 0)
+		sandbox = fleet_sandbox_add(fleet, &record);
+	if (!sandbox) {
+		sandbox_record_deinit(&record);
+		fleet->out->no_memory = true;
+	}
+	return sandbox;
+}
+
+static void refuse(struct fleet *fleet, uint64_t request, enum fail_code code, const char *why)
+{
+	struct err err = ERR_NULL;
+
+	(void)err_set(&err, code, 0, "%s", why);
+	fleet_emit_reply(fleet, request, &err, NULL);
+}
+
+void fleet_request_create(struct fleet *fleet, const struct fleet_create *create)
+{
+	struct sandbox *sandbox;
+
+	if (!place_pool_exists(fleet->place, create->pool)) {
+		refuse(fleet, create->request, FAIL_POOL_NOT_FOUND, "There is no such pool.");
+		return;
+	}
+	if (fleet->counts.queued >= fleet->config.max_queued) {
+		refuse(fleet, create->request, FAIL_SCHEDULER_BUSY,
+			"Too many requests wait for room.");
+		return;
+	}
+	sandbox = make(fleet, create);
+	if (!sandbox) {
+		refuse(fleet, create->request, FAIL_NO_MEMORY, "No memory for another sandbox.");
+		return;
+	}
+	sandbox->is_new = true;
+	sandbox->request = create->request;
+	if (create->request && !fleet_waiter_add(fleet, create->request, WAITS_CREATE, sandbox))
+		sandbox->request = 0;
+	sandbox->queue_until_usec = fleet->now.mono_usec + create->queue_usec;
+	fleet_sandbox_arm(fleet, sandbox);
+	fleet_sandbox_note(
+		fleet, sandbox, STAGE_ADMIT, RESULT_OK, create->began_us, create->admit_usec, NULL);
+	fleet_start_place(fleet, sandbox);
+	if (create->no_wait && sandbox->request) { /* still under way: it is on record */
+		fleet_emit_reply(fleet, sandbox->request, NULL, sandbox);
+		fleet_waiter_remove(fleet, sandbox->request);
+		sandbox->request = 0;
+	}
+}
+
+/* ---- destroy ---- */
+
+static void stop(struct fleet *fleet, struct sandbox *sandbox, enum end_reason reason)
+{
+	struct err gone = ERR_NULL;
+
+	sandbox->record.end_reason = reason;
+	if (sandbox->request) {
+		(void)err_set_at(&gone, STAGE_ADMIT, FAIL_SANDBOX_GONE, 0,
+			"The sandbox was ended before it was ready.");
+		fleet_emit_reply(fleet, sandbox->request, &gone, sandbox);
+		fleet_waiter_remove(fleet, sandbox->request);
+		sandbox->request = 0;
+	}
+	if (sandbox->update.pending) {
+		(void)err_set_at(&gone, STAGE_RUN, FAIL_SANDBOX_GONE, 0, "The sandbox was ended.");
+		fleet_request_update_done(fleet, sandbox, &gone);
+	}
+	id_new(fleet->rng, sandbox->record.operation);
+	fleet_sandbox_move(fleet, sandbox, SANDBOX_STOPPING);
+	fleet_sandbox_command(fleet, sandbox);
+}
+
+void fleet_request_destroy(
+	struct fleet *fleet, uint64_t request, const char *id, enum end_reason reason)
+{
+	struct sandbox *sandbox = fleet_sandbox_find(fleet, id);
+
+	if (!sandbox) {
+		refuse(fleet, request, FAIL_SANDBOX_NOT_FOUND, "There is no such sandbox.");
+		return;
+	}
+	switch (sandbox->record.state) {
+	case SANDBOX_PLACING:
+	case SANDBOX_BACKOFF: /* nothing of it is anywhere */
+		fleet_sandbox_end(fleet, sandbox, reason, NULL);
+		break;
+	case SANDBOX_STARTING:
+		if (PLANTED(DELETE_LOST_IN_STARTING))
+			break;
+		__attribute__((fallthrough));
+	case SANDBOX_DISPATCHED:
+	case SANDBOX_RECALL:
+	case SANDBOX_RUNNING:
+		stop(fleet, sandbox, reason);
+		break;
+	case SANDBOX_STOPPING:
+		break;
+	case SANDBOX_FENCED:
+	case SANDBOX_ENDED:
+	case SANDBOX_STATE_MAX_:
+		refuse(fleet, request, FAIL_SANDBOX_NOT_FOUND, "The sandbox has ended.");
+		return;
+	}
+	fleet_emit_reply(fleet, request, NULL, sandbox);
+}
+
+/* ---- life time ---- */
+
+void fleet_request_update_done(struct fleet *fleet, struct sandbox *sandbox, const struct err *err)
+{
+	struct update *update = &sandbox->update;
+
+	if (!err) {
+		sandbox->record.ends_us =
+			update->timeout_s ? fleet->now.real_usec + update->timeout_s * USEC_PER_SEC
+					  : 0;
+		fleet_sandbox_dirty(fleet, sandbox);
+	}
+	if (update->request) {
+		fleet_emit_reply(fleet, update->request, err, sandbox);
+		fleet_waiter_remove(fleet, update->request);
+	}
+	*update = (struct update){ 0 };
+	if (sandbox->record.state == SANDBOX_RUNNING)
+		fleet_timer_stop(&fleet->timers, &sandbox->resend);
+}
+
+void fleet_request_set_timeout(
+	struct fleet *fleet, uint64_t request, const char *id, uint32_t timeout_s)
+{
+	struct sandbox *sandbox = fleet_sandbox_find(fleet, id);
+	struct err err = ERR_NULL;
+
+	if (!sandbox || sandbox->record.state == SANDBOX_STOPPING ||
+		sandbox->record.state == SANDBOX_FENCED) {
+		refuse(fleet, request, FAIL_SANDBOX_NOT_FOUND, "There is no such sandbox.");
+		return;
+	}
+	if (sandbox->record.state != SANDBOX_RUNNING) {
+		refuse(fleet, request, FAIL_SANDBOX_NOT_READY, "The sandbox is still starting.");
+		return;
+	}
+	if (sandbox->node->session == 0) {
+		(void)err_set_at(&err, STAGE_RUN, FAIL_NODE_UNREACHABLE, 0,
+			"The sandbox's node is cut off at present.");
+		fleet_emit_reply(fleet, request, &err, sandbox);
+		return;
+	}
+	if (sandbox->update.pending) { /* the later one wins */
+		(void)err_set(&err, FAIL_CONFLICT, 0,
+			"A later change of the time limit replaced this one.");
+		fleet_request_update_done(fleet, sandbox, &err);
+	}
+	sandbox->update = (struct update){
+		.pending = true,
+		.timeout_s = timeout_s,
+		.request = request,
+		.until_usec = fleet->now.mono_usec + fleet->config.dispatch_timeout_usec,
+	};
+	id_new(fleet->rng, sandbox->update.operation);
+	if (request && !fleet_waiter_add(fleet, request, WAITS_UPDATE, sandbox))
+		sandbox->update.request = 0;
+	fleet_sandbox_command(fleet, sandbox);
+}

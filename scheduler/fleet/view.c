@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading the fleet, for the API and the dashboard. Changes nothing.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "fleet/internal.h"
+
+static void view_sandbox(const struct sandbox *sandbox, struct fleet_sandbox_view *ret)
+{
+	*ret = (struct fleet_sandbox_view){
+		.state = (enum public_state)sandbox_state_table()[sandbox->record.state]
+				 .public_state,
+		.internal = sandbox->record.state,
+		.certain = true,
+		.deadline_usec =
+			fleet_timer_is_armed(&sandbox->deadline) ? sandbox->deadline.due_usec : 0,
+	};
+	if (sandbox->node) {
+		ret->node_link = sandbox->node->link;
+		ret->certain = sandbox->node->link == NODE_READY;
+		ret->as_of_us = sandbox->node->heard_real_us;
+	}
+}
+
+int fleet_sandbox_get(const struct fleet *fleet, const char *id, struct sandbox_record *ret_record,
+	struct fleet_sandbox_view *ret_view)
+{
+	const struct sandbox *sandbox = fleet_sandbox_find(fleet, id);
+
+	if (!sandbox)
+		return -ENOENT;
+	if (ret_view)
+		view_sandbox(sandbox, ret_view);
+	return ret_record ? fleet_sandbox_export(sandbox, ret_record) : 0;
+}
+
+const char *fleet_sandbox_tenant(const struct fleet *fleet, const char *id)
+{
+	const struct sandbox *sandbox = fleet_sandbox_find(fleet, id);
+
+	return sandbox ? sandbox->record.tenant : NULL;
+}
+
+const char *fleet_sandbox_node(const struct fleet *fleet, const char *id, uint64_t *ret_session)
+{
+	const struct sandbox *sandbox = fleet_sandbox_find(fleet, id);
+
+	if (!sandbox || !sandbox->node)
+		return NULL;
+	*ret_session = sandbox->node->session;
+	return sandbox->node->record.id;
+}
+
+/* Finds the place to go on from; the end when `after` is gone (it may have ended between two calls): then the
+ * list begins again, and a caller that pages sees some twice rather than missing any. */
+size_t fleet_sandbox_list(const struct fleet *fleet, const char *tenant, const char *after,
+	char (*ret)[ID_SIZE], size_t max)
+{
+	const struct sandbox *sandbox = *after ? fleet_sandbox_find(fleet, after) : NULL;
+	size_t n = 0;
+
+	sandbox = sandbox ? TAILQ_NEXT(sandbox, in_all) : TAILQ_FIRST(&fleet->all_sandboxes);
+	for (; sandbox && n < max; sandbox = TAILQ_NEXT(sandbox, in_all)) {
+		if (sandbox->record.state == SANDBOX_FENCED ||
+			(tenant && strcmp(tenant, sandbox->record.tenant) != 0))
+			continue;
+		memcpy(ret[n++], sandbox->record.id, ID_SIZE);
+	}
+	return n;
+}
+
+int fleet_node_get(const struct fleet *fleet, const char *id, struct fleet_node_view *ret)
+{
+	const struct node *node = fleet_node_find(fleet, id);
+	struct place_usage usage;
+	bool facts = false;
+
+	if (!node)
+		return -ENOENT;
+	for (unsigned int i = 0; i < NODE_FACT_MAX_; i++)
+		facts = facts || node->record.facts[i].is_set;
+	place_node_usage(node->place, &usage);
+	*ret = (struct fleet_node_view){
+		.record = &node->record,
+		.link = node->link,
+		.schedulable =
+			node->link == NODE_READY && !facts && node->unschedulable.code == FAIL_NONE,
+		.unschedulable = &node->unschedulable,
+		.heard_us = node->heard_real_us,
+		.session = node->session,
+		.instance = node->instance,
+		.n_sandboxes = usage.sandboxes,
+		.n_starting = usage.starting,
+		.memory_reserved_mib = usage.memory_mib,
+		.disk_reserved_mib = usage.disk_mib,
+		.cpus_reserved = usage.vcpus,
+		.n_images = node->n_images,
+	};
+	return 0;
+}
+
+size_t fleet_node_list(const struct fleet *fleet, const char *pool, const char *after,
+	char (*ret)[ID_SIZE], size_t max)
+{
+	const struct node *node = *after ? fleet_node_find(fleet, after) : NULL;
+	size_t n = 0;
+
+	node = node ? TAILQ_NEXT(node, in_all) : TAILQ_FIRST(&fleet->all_nodes);
+	for (; node && n < max; node = TAILQ_NEXT(node, in_all))
+		if (!pool || strcmp(pool, node->record.pool) == 0)
+			memcpy(ret[n++], node->record.id, ID_SIZE);
+	return n;
+}
+
+void fleet_count(const struct fleet *fleet, struct fleet_counts *ret)
+{
+	*ret = fleet->counts;
+}
+
+int fleet_explain(const struct fleet *fleet, const char *pool, const struct sandbox_spec *spec,
+	struct place_explanation *ret)
+{
+	struct place_demand demand = {
+		.memory_mib = spec_memory_cost(spec),
+		.disk_mib = spec->disk_mib,
+		.vcpus = spec->vcpus,
+	};
+
+	if (!place_pool_exists(fleet->place, pool))
+		return -ENOENT;
+	memcpy(demand.image_digest, spec->image_digest, sizeof(demand.image_digest));
+	place_explain(fleet->place, pool, &demand, ret);
+	return 0;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Why not: a scan of the pool for people and for errors. Counts each node at the first constraint that it
+ * fails and finds the nearest miss: the node that gets furthest through the constraints and lacks least.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "place/node.h"
+
+#define TRANSIENT_MASK (UINT32_C(1) << PLACE_STARTS | UINT32_C(1) << PLACE_BUSY)
+#define LACK_WHOLE 1000u
+
+static const char *const constraint_names[PLACE_CONSTRAINT_MAX_] = {
+	[PLACE_STATE] = "state",
+	[PLACE_UNABLE] = "unable",
+	[PLACE_EXCLUDED] = "excluded",
+	[PLACE_VCPUS] = "vcpus",
+	[PLACE_MEMORY] = "memory",
+	[PLACE_CPU] = "cpu",
+	[PLACE_DISK] = "disk",
+	[PLACE_SLOTS] = "sandboxes",
+	[PLACE_STARTS] = "starts",
+	[PLACE_BUSY] = "busy",
+};
+
+const char *place_constraint_name(enum place_constraint constraint)
+{
+	return (unsigned int)constraint < PLACE_CONSTRAINT_MAX_ ? constraint_names[constraint]
+								: "none";
+}
+
+struct quantity {
+	uint64_t asked, available, total;
+};
+
+/* Of the resource that a constraint is about, in its unit (MiB, CPUs, sandboxes, starts). */
+static struct quantity quantity_of(const struct place_node *node, const struct place_demand *demand,
+	enum place_constraint constraint)
+{
+	const struct node_capacity *capacity = &node->facts.capacity;
+	struct place_free room;
+
+	place_node_free(node, &room);
+	switch (constraint) {
+	case PLACE_VCPUS:
+		return (struct quantity){ demand->vcpus, capacity->max_vcpus, capacity->max_vcpus };
+	case PLACE_MEMORY:
+		return (struct quantity){ demand->memory_mib, room.memory_mib,
+			capacity->memory_mib };
+	case PLACE_CPU:
+		return (struct quantity){ demand->vcpus, room.cpu_percent / 100,
+			capacity->cpus * node->pool->overcommit_percent / 100 };
+	case PLACE_DISK:
+		return (struct quantity){ demand->disk_mib, room.disk_mib, capacity->disk_mib };
+	case PLACE_SLOTS:
+		return (struct quantity){ 1, room.sandboxes, capacity->max_sandboxes };
+	case PLACE_STARTS:
+		return (struct quantity){ 1, room.starts, capacity->max_starts };
+	case PLACE_STATE:
+	case PLACE_UNABLE:
+	case PLACE_EXCLUDED:
+	case PLACE_BUSY:
+	case PLACE_CONSTRAINT_MAX_:
+		break;
+	}
+	return (struct quantity){ 0, 0, 0 };
+}
+
+static uint64_t lack_of(struct quantity q)
+{
+	return q.asked > q.available ? (q.asked - q.available) * LACK_WHOLE / q.asked : 0;
+}
+
+struct nearest {
+	const struct place_node *node;
+	enum place_constraint first;
+	uint64_t lack;
+};
+
+static bool is_nearer(const struct nearest *best, enum place_constraint first, uint64_t lack)
+{
+	return !best->node || first > best->first || (first == best->first && lack < best->lack);
+}
+
+static void explain_node(struct place_explanation *ret, struct nearest *best,
+	const struct place_node *node, const struct place_demand *demand)
+{
+	uint32_t misses = place_node_misses(node, demand);
+	enum place_constraint first;
+	uint64_t lack;
+
+	ret->n_nodes++;
+	if (misses == 0) {
+		ret->n_fitting++;
+		return;
+	}
+	first = (enum place_constraint)__builtin_ctz(misses);
+	ret->excluded[first]++;
+	if (first == PLACE_UNABLE) {
+		if (ret->cause == FAIL_NONE)
+			ret->cause = node->facts.unable;
+		ret->n_cause += node->facts.unable == ret->cause;
+	}
+	if (first == PLACE_STATE)
+		return;
+	lack = lack_of(quantity_of(node, demand, first));
+	if (is_nearer(best, first, lack))
+		*best = (struct nearest){ node, first, lack };
+}
+
+/* Nodes that could be chosen if they had the room. */
+static bool is_able(const struct place_node *node)
+{
+	return node->facts.connected && node->facts.allowed && node->facts.unable == FAIL_NONE;
+}
+
+void place_explain(const struct place *place, const char *pool_name,
+	const struct place_demand *demand, struct place_explanation *ret)
+{
+	const struct place_pool *pool = place_pool_find(place, pool_name);
+	struct nearest best = { 0 };
+	const struct place_node *node;
+	struct quantity q;
+
+	*ret = (struct place_explanation){ .lacking = PLACE_CONSTRAINT_MAX_ };
+	if (!pool)
+		return;
+	TAILQ_FOREACH (node, &pool->nodes, in_pool)
+		explain_node(ret, &best, node, demand);
+	if (!best.node)
+		return;
+	memcpy(ret->nearest, best.node->id, sizeof(ret->nearest));
+	ret->lacking = best.first;
+	q = quantity_of(best.node, demand, best.first);
+	ret->asked = q.asked;
+	ret->available = q.available;
+	TAILQ_FOREACH (node, &pool->nodes, in_pool) {
+		if (!is_able(node))
+			continue;
+		q = quantity_of(node, demand, best.first);
+		ret->largest = MAX(ret->largest, q.available);
+		ret->largest_total = MAX(ret->largest_total, q.total);
+	}
+}
+
+/* ---- the refusal ---- */
+
+static bool waits_only(const struct place_pool *pool, const struct place_demand *demand)
+{
+	const struct place_node *node;
+
+	TAILQ_FOREACH (node, &pool->nodes, in_pool) {
+		uint32_t misses = place_node_misses(node, demand);
+
+		if (misses && (misses & ~TRANSIENT_MASK) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void add_counts(struct err *err, const struct place_explanation *why)
+{
+	char text[ERR_VALUE_MAX] = "";
+	size_t n = 0;
+
+	for (unsigned int i = 0; i < PLACE_CONSTRAINT_MAX_; i++)
+		if (why->excluded[i] && n < sizeof(text))
+			n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s=%zu", n ? " " : "",
+				constraint_names[i], why->excluded[i]);
+	err_add(err, "excluded", "%s", text);
+}
+
+static void refuse_capacity(struct err *err, const struct place_explanation *why)
+{
+	const char *resource = place_constraint_name(why->lacking);
+	const char *unit = why->lacking == PLACE_MEMORY ? " MiB, VMM overhead included,"
+			   : why->lacking == PLACE_DISK ? " MiB"
+							: "";
+
+	(void)err_set(err, FAIL_NO_CAPACITY, 0,
+		"No node has room: %s: %llu%s asked, at most %llu free on one node (of %llu).",
+		resource, (unsigned long long)why->asked, unit, (unsigned long long)why->largest,
+		(unsigned long long)why->largest_total);
+	err_add(err, "resource", "%s", resource);
+	err_add(err, "asked", "%llu", (unsigned long long)why->asked);
+	err_add(err, "largest", "%llu", (unsigned long long)why->largest);
+	err_add(err, "largest_total", "%llu", (unsigned long long)why->largest_total);
+	add_counts(err, why);
+}
+
+enum place_result place_refuse(const struct place *place, const char *pool_name,
+	const struct place_demand *demand, struct err *reterr)
+{
+	const struct place_pool *pool = place_pool_find(place, pool_name);
+	struct place_explanation why;
+	struct err err = ERR_NULL;
+	bool waits = pool && waits_only(pool, demand);
+
+	place_explain(place, pool_name, demand, &why);
+	if (why.excluded[PLACE_STATE] == why.n_nodes) {
+		(void)err_set(&err, FAIL_NO_NODE, 0,
+			"Pool %s has no connected node that takes sandboxes (%zu known).",
+			pool_name, why.n_nodes);
+		err_add(&err, "pool", "%s", pool_name);
+		add_counts(&err, &why);
+	} else if (why.lacking == PLACE_UNABLE || why.lacking == PLACE_EXCLUDED) {
+		(void)err_set(&err, FAIL_NO_COMPATIBLE_NODE, 0,
+			"No node of pool %s can run this sandbox.", pool_name);
+		if (why.cause != FAIL_NONE) {
+			err_add(&err, "cause", "%s", failure_info(why.cause)->name);
+			err.component = failure_info(why.cause)->component;
+		}
+		err_add(&err, "node", "%s", why.nearest);
+		add_counts(&err, &why);
+	} else {
+		refuse_capacity(&err, &why);
+	}
+	if (reterr && !err_is_set(reterr))
+		*reterr = err;
+	return waits ? PLACE_WAIT : PLACE_NO_ROOM;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which node: hard constraints, then a score, through an index. Pure.
+ *
+ * A reservation is made by place_choose() itself, in the same step as the decision; room that was reserved is
+ * given back by place_release() only, whoever reports what in between. The cost of a decision does not grow
+ * with the fleet: per pool and doubling of node size, the nodes that may be chosen stand in buckets by the free
+ * share of their scarcest resource, and a decision looks at a bounded number of candidates, the least loaded
+ * first; a few nodes that hold the image are candidates too. A node that may not be chosen (not schedulable, no
+ * slot, no start left) is in no bucket. Only when no candidate fits is the pool scanned, to be exact and to say
+ * why.
+ *
+ * It refuses to place over a node's capacity in any dimension; the node checks again and is authoritative.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "wire/messages.h"
+
+struct place;
+struct place_node; /* handle of one node; owned by struct place */
+
+enum place_constraint {
+	PLACE_STATE,    /* link, facts: not connected, cordoned, ... */
+	PLACE_UNABLE,   /* the node says itself that it cannot, e.g. KVM_UNAVAILABLE */
+	PLACE_EXCLUDED, /* failed this request before */
+	PLACE_VCPUS,    /* more vCPUs than one sandbox may have there */
+	PLACE_MEMORY,
+	PLACE_CPU,
+	PLACE_DISK,
+	PLACE_SLOTS,
+	PLACE_STARTS, /* too many starts at once: passes by itself */
+	PLACE_BUSY,   /* refused lately; passed over for a while: passes by itself */
+	PLACE_CONSTRAINT_MAX_
+};
+const char *place_constraint_name(enum place_constraint constraint); /* "state", "memory", ... */
+
+struct place_demand {
+	uint64_t memory_mib; /* VMM overhead included: spec_memory_cost() */
+	uint64_t disk_mib;
+	uint32_t vcpus;
+	char image_digest[DIGEST_SIZE];
+	const char (*excluded)[ID_SIZE];
+	size_t n_excluded;
+};
+
+/* What may change about a node without a decision. */
+struct place_node_facts {
+	bool connected;        /* link ready */
+	bool allowed;          /* none of cordoned, draining, quarantined */
+	enum fail_code unable; /* why, in the node's own words; FAIL_NONE: able */
+	bool busy;             /* in its back-off after a refusal */
+	struct node_capacity capacity;
+	uint64_t foreign_memory_mib; /* taken there by what is not reserved here */
+	uint64_t foreign_disk_mib;
+	uint32_t foreign_vcpus;
+	uint32_t foreign_sandboxes;
+};
+
+/* How many nodes of the pool each constraint excluded (a node counts at the first that it fails, in the order of the
+ * enum), and the nearest miss. */
+struct place_explanation {
+	size_t n_nodes; /* of the pool */
+	size_t n_fitting;
+	size_t excluded[PLACE_CONSTRAINT_MAX_];
+	char nearest[ID_SIZE]; /* node that fails the fewest and least; "": none is connected */
+	enum place_constraint lacking; /* what it lacks; MAX_: nothing */
+	uint64_t asked;                /* of that resource, in its unit */
+	uint64_t available;            /* there, now */
+	uint64_t largest;              /* most of that resource that any able node has free */
+	uint64_t largest_total;        /* most that any able node has at all */
+	enum fail_code cause; /* of one node that says that it is unable; FAIL_NONE: none does */
+	size_t n_cause;
+};
+
+enum place_result {
+	PLACE_OK,
+	PLACE_WAIT,    /* only start slots or back-offs stand in the way: try again soon */
+	PLACE_NO_ROOM, /* err is set: NO_CAPACITY, NO_COMPATIBLE_NODE or NO_NODE */
+};
+
+int place_new(struct place **ret);
+struct place *place_free(struct place *place); /* returns NULL */
+
+/* Pools and nodes. 0, -EEXIST, -ENOMEM; a pool is made at its first mention. */
+int place_pool_set(struct place *place, const char *pool, uint32_t cpu_overcommit_percent);
+bool place_pool_exists(const struct place *place, const char *pool);
+int place_node_add(struct place *place, const char *pool, const char *id, struct place_node **ret);
+void place_node_remove(
+	struct place *place, struct place_node *node); /* reservations there are forgotten */
+void place_node_set(
+	struct place *place, struct place_node *node, const struct place_node_facts *facts);
+/* Replaces the set of images that it holds. 0 or -ENOMEM. */
+int place_node_set_images(
+	struct place *place, struct place_node *node, const struct image_list *images);
+int place_node_add_image(struct place *place, struct place_node *node, const char *digest);
+
+/* Decides and reserves room and one start slot. `seed` breaks ties. On PLACE_OK *ret is the node. */
+enum place_result place_choose(struct place *place, const char *pool,
+	const struct place_demand *demand, uint64_t seed, struct place_node **ret,
+	struct err *reterr) MUST_USE;
+/* Takes the room of what is there already (load at start, adoption), over capacity or not. */
+void place_reserve(struct place *place, struct place_node *node, const struct place_demand *demand,
+	bool starting);
+/* The start is over (ready): gives back the start slot alone. */
+void place_started(struct place *place, struct place_node *node);
+void place_release(struct place *place, struct place_node *node, const struct place_demand *demand,
+	bool starting);
+
+struct place_usage {
+	uint64_t memory_mib, disk_mib;
+	uint32_t vcpus, sandboxes, starting;
+};
+void place_node_usage(const struct place_node *node, struct place_usage *ret);
+const char *place_node_id(const struct place_node *node);
+
+/* Scans the pool: for people and for errors, not on the path of a decision that succeeds. */
+void place_explain(const struct place *place, const char *pool, const struct place_demand *demand,
+	struct place_explanation *ret);

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Clients of the simulated scheduler: they create, wait or do not wait, change time limits, and delete what they
+ * find in whatever state it is.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+static struct client *client_new(struct sim *sim)
+{
+	struct client *client = calloc(1, sizeof(*client));
+
+	if (!client)
+		exit(3);
+	client->request = ++sim->next_request;
+	HASH_ADD(hh, sim->clients, request, sizeof(client->request), client);
+	return client;
+}
+
+static struct sandbox_spec *random_spec(struct sim *sim)
+{
+	struct sandbox_spec *spec = spec_new();
+
+	if (!spec)
+		exit(3);
+	memcpy(spec->template_name, "base", 5);
+	memcpy(spec->image_digest,
+		"sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+		DIGEST_SIZE);
+	spec->vcpus = (uint32_t)sim_between(sim, 1, 3);
+	spec->memory_mib = (uint64_t)sim_between(sim, 256, 2500);
+	spec->disk_mib = (uint64_t)sim_between(sim, 100, 2000);
+	if (rng_below(&sim->rng, 4) == 0)
+		spec->timeout_s = (uint32_t)sim_between(sim, 5, 90);
+	if (rng_below(&sim->rng, 3) == 0 &&
+		(spec_set_setup(spec, "true") < 0 || spec_add_env(spec, "A", "b") < 0))
+		exit(3);
+	return spec;
+}
+
+static void create(struct sim *sim)
+{
+	struct sandbox_spec *spec = random_spec(sim);
+	struct client *client = client_new(sim);
+	struct fleet_create create = {
+		.request = client->request,
+		.tenant = TENANT,
+		.pool = POOL,
+		.spec = spec,
+		.began_us = REAL_BASE + sim->now_usec,
+		.queue_usec = rng_below(&sim->rng, 2) ? 30 * USEC_PER_SEC : 0,
+		.no_wait = rng_below(&sim->rng, 3) == 0,
+	};
+	struct fleet_event event = { .type = FLEET_CREATE };
+
+	trace_new(&sim->rng, &create.trace);
+	event.create = &create;
+	sim->creates++;
+	if (sim->scheduler.fleet && sim->now_usec >= sim->scheduler.stalled_until_usec)
+		scheduler_step(sim, &event);
+	else
+		client->is_lost = true; /* connection refused, or the client gave up */
+	spec_unref(spec);
+}
+
+static bool pick(struct sim *sim, char ret[ID_SIZE])
+{
+	char ids[256][ID_SIZE];
+	size_t n;
+
+	if (!sim->scheduler.fleet || sim->now_usec < sim->scheduler.stalled_until_usec)
+		return false;
+	n = fleet_sandbox_list(sim->scheduler.fleet, NULL, "", ids, ARRAY_LEN(ids));
+	if (n == 0)
+		return false;
+	memcpy(ret, ids[rng_below(&sim->rng, n)], ID_SIZE);
+	return true;
+}
+
+void client_delete(struct sim *sim, const char *id)
+{
+	struct client *client = client_new(sim);
+	struct fleet_event event = { .type = FLEET_DESTROY };
+	struct fleet_sandbox_view view;
+
+	client->is_delete = true;
+	memcpy(client->id, id, sizeof(client->id));
+	if (fleet_sandbox_get(sim->scheduler.fleet, id, NULL, &view) == 0)
+		sim->deletes_in[view.internal]++;
+	event.destroy.request = client->request;
+	event.destroy.sandbox = id;
+	event.destroy.reason = END_REQUEST;
+	sim_truth(sim, id)->is_deleted = true;
+	sim->deletes++;
+	scheduler_step(sim, &event);
+}
+
+static void set_timeout(struct sim *sim, const char *id)
+{
+	struct client *client = client_new(sim);
+	struct fleet_event event = { .type = FLEET_SET_TIMEOUT };
+
+	memcpy(client->id, id, sizeof(client->id));
+	event.set_timeout.request = client->request;
+	event.set_timeout.sandbox = id;
+	event.set_timeout.timeout_s = (uint32_t)sim_between(sim, 20, 120);
+	sim_truth(sim, id)->has_life_time = true;
+	scheduler_step(sim, &event);
+}
+
+static void delete_all(struct sim *sim)
+{
+	char ids[256][ID_SIZE];
+	size_t n;
+
+	if (!sim->scheduler.fleet)
+		return;
+	n = fleet_sandbox_list(sim->scheduler.fleet, NULL, "", ids, ARRAY_LEN(ids));
+	for (size_t i = 0; i < n && sim->scheduler.fleet; i++)
+		client_delete(sim, ids[i]);
+}
+
+void client_act(struct sim *sim)
+{
+	char id[ID_SIZE];
+
+	if (sim->now_usec > SETTLE_USEC) {
+		delete_all(sim);
+		(void)sim_plan(sim, SIM_CLIENT, 5 * USEC_PER_SEC, 0);
+		return;
+	}
+	if (sim->now_usec >
+		SETTLE_USEC - 120 * USEC_PER_SEC) { /* what was asked comes to its end */
+		(void)sim_plan(sim, SIM_CLIENT, 5 * USEC_PER_SEC, 0);
+		return;
+	}
+	switch (rng_below(&sim->rng, 10)) {
+	case 0:
+	case 1:
+	case 2:
+		if (pick(sim, id))
+			client_delete(sim, id);
+		break;
+	case 3:
+		if (pick(sim, id))
+			set_timeout(sim, id);
+		break;
+	case 4: /* all at once: they want the same best node */
+		for (int i = 0; i < 6 && sim_is_chaos(sim); i++)
+			create(sim);
+		break;
+	default:
+		if (sim->now_usec < CHAOS_USEC + 60 * USEC_PER_SEC)
+			create(sim);
+		break;
+	}
+	(void)sim_plan(sim, SIM_CLIENT,
+		sim_between(sim, 20 * USEC_PER_MSEC, sim_is_chaos(sim) ? 1500000 : 6000000), 0);
+}
+
+/* ---- answers ---- */
+
+static void acked(struct sim *sim, struct client *client, const struct fleet_reply *reply)
+{
+	struct truth *truth = sim_truth(sim, reply->sandbox->id);
+	struct stored *live, *history;
+
+	client->is_acked = true;
+	memcpy(client->id, reply->sandbox->id, sizeof(client->id));
+	sim->acks++;
+	if (reply->sandbox->spec->timeout_s)
+		truth->has_life_time = true;
+	HASH_FIND_STR(sim->scheduler.live, client->id, live);
+	HASH_FIND_STR(sim->scheduler.history, client->id, history);
+	if (!live && !history)
+		sim_violation(sim, "%s was acknowledged before it was durable", client->id);
+	else if (live && live->record.state != reply->sandbox->state)
+		sim_violation(sim, "%s was answered as %s while the store said %s", client->id,
+			sandbox_state_name(reply->sandbox->state),
+			sandbox_state_name(live->record.state));
+	if (reply->sandbox->state == SANDBOX_RUNNING)
+		truth->is_acked = true;
+}
+
+static void deleted(struct sim *sim, const struct client *client, const struct fleet_reply *reply)
+{
+	struct stored *live;
+
+	if (err_is_set(&reply->err)) {
+		if (reply->err.code != FAIL_SANDBOX_NOT_FOUND &&
+			reply->err.code != FAIL_STORE_FAILED)
+			sim_violation(sim, "DELETE of %s was answered %s", client->id,
+				failure_info(reply->err.code)->name);
+		return;
+	}
+	sim_truth(sim, client->id)->is_delete_acked = true;
+	HASH_FIND_STR(sim->scheduler.live, client->id, live);
+	if (live && live->record.state != SANDBOX_STOPPING && live->record.state != SANDBOX_FENCED)
+		sim_violation(sim, "DELETE of %s was acknowledged and the store says %s",
+			client->id, sandbox_state_name(live->record.state));
+}
+
+void client_reply(struct sim *sim, const struct fleet_reply *reply)
+{
+	struct client *client;
+
+	HASH_FIND(hh, sim->clients, &reply->request, sizeof(reply->request), client);
+	if (!client || client->is_answered) {
+		sim_violation(
+			sim, "request %llu was answered twice", (unsigned long long)reply->request);
+		return;
+	}
+	client->is_answered = true;
+	sim_log(sim, "reply %llu %s %s", (unsigned long long)reply->request,
+		err_is_set(&reply->err) ? failure_info(reply->err.code)->name : "ok",
+		reply->sandbox ? reply->sandbox->id : "");
+	if (client->is_delete)
+		deleted(sim, client, reply);
+	else if (!err_is_set(&reply->err) && !*client->id)
+		acked(sim, client, reply);
+	else if (reply->err.code == FAIL_NONE && !reply->sandbox)
+		sim_violation(sim, "request %llu succeeded with nothing",
+			(unsigned long long)reply->request);
+}
+
+void client_scheduler_died(struct sim *sim)
+{
+	struct client *client;
+
+	for (client = sim->clients; client; client = client->hh.next)
+		if (!client->is_answered)
+			client->is_lost = true;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sim [--seed N | --seeds A..B] [--verbose]        last line "seeds N, faults N, violations N"
+ * sim-planted [--seeds A..B]                       last line "planted N, found N" (built with CROFT_PLANT)
+ *
+ * Exit 1 when a promise was broken (or a planted fault not found), and when a run injected no fault at all.
+ */
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+#define COVERING_SEEDS 50 /* from so many on, every state must have met a DELETE */
+
+struct totals {
+	uint64_t seeds, faults, violations, steps, creates, acks, deletes;
+	uint64_t deletes_in[SANDBOX_STATE_MAX_];
+};
+
+static void run_seed(uint64_t seed, bool verbose, struct totals *totals)
+{
+	struct sim *sim = calloc(1, sizeof(*sim));
+
+	if (!sim)
+		exit(3);
+	sim->seed = seed;
+	sim->verbose = verbose;
+	sim_run(sim);
+	totals->seeds++;
+	totals->faults += sim->faults;
+	totals->violations += sim->violations;
+	totals->steps += sim->steps;
+	totals->creates += sim->creates;
+	totals->acks += sim->acks;
+	totals->deletes += sim->deletes;
+	for (unsigned int i = 0; i < SANDBOX_STATE_MAX_; i++)
+		totals->deletes_in[i] += sim->deletes_in[i];
+	if (sim->violations)
+		printf("seed %llu failed: run again with --seed %llu --verbose\n",
+			(unsigned long long)seed, (unsigned long long)seed);
+	sim_free(sim);
+	free(sim);
+}
+
+#ifdef CROFT_PLANT
+enum plant plant_chosen;
+
+static const char *const plants[PLANT_MAX_] = {
+	[PLANT_REPLY_BEFORE_COMMIT] = "reply before commit",
+	[PLANT_FENCING_DROPPED] = "fencing dropped",
+	[PLANT_ROOM_KEPT_ON_REFUSAL] = "reservation not freed on refusal",
+	[PLANT_ROOM_NOT_COUNTED] = "reservation after the decision",
+	[PLANT_PARTIAL_INVENTORY] = "partial inventory taken as complete",
+	[PLANT_DELETE_LOST_IN_STARTING] = "DELETE lost in starting",
+	[PLANT_DEADLINE_NOT_REARMED] = "deadline not re-armed after restart",
+	[PLANT_STALL_COUNTED] = "own stall counted as the node's silence",
+	[PLANT_RESEND_NEW_OPERATION] = "resend with a new operation",
+	[PLANT_ACK_BEFORE_JOURNAL] = "acknowledged before the journal",
+	[PLANT_TOMBSTONE_DROPPED] = "tombstone dropped before the ack",
+	[PLANT_OLD_EPOCH_ACCEPTED] = "old epoch accepted",
+	[PLANT_EMPTY_SET_DESTROYS] = "empty set destroys",
+};
+
+static int run(uint64_t first, uint64_t last, bool verbose)
+{
+	unsigned int planted = 0, found = 0;
+
+	for (unsigned int i = PLANT_NONE + 1; i < PLANT_MAX_; i++) {
+		struct totals totals = { 0 };
+
+		plant_chosen = (enum plant)i;
+		planted++;
+		for (uint64_t seed = first; seed <= last && totals.violations == 0; seed++)
+			run_seed(seed, verbose, &totals);
+		found += totals.violations > 0;
+		printf("%-42s %s by seed %llu\n", plants[i],
+			totals.violations ? "found" : "NOT FOUND",
+			(unsigned long long)(first + totals.seeds - 1));
+	}
+	printf("planted %u, found %u\n", planted, found);
+	return planted == found ? 0 : 1;
+}
+#else
+/* A long run that never deleted in some state has not shown that DELETE works there. */
+static bool covered(const struct totals *totals)
+{
+	for (unsigned int i = SANDBOX_PLACING; i <= SANDBOX_STOPPING; i++)
+		if (totals->deletes_in[i] == 0) {
+			printf("no DELETE met a sandbox in %s\n",
+				sandbox_state_name((enum sandbox_state)i));
+			return totals->seeds < COVERING_SEEDS;
+		}
+	return true;
+}
+
+static int run(uint64_t first, uint64_t last, bool verbose)
+{
+	struct totals totals = { 0 };
+	bool complete;
+
+	for (uint64_t seed = first; seed <= last; seed++)
+		run_seed(seed, verbose, &totals);
+	printf("steps %llu, creates %llu, acknowledged %llu, deletes %llu:",
+		(unsigned long long)totals.steps, (unsigned long long)totals.creates,
+		(unsigned long long)totals.acks, (unsigned long long)totals.deletes);
+	for (unsigned int i = 0; i < SANDBOX_STATE_MAX_; i++)
+		if (totals.deletes_in[i])
+			printf(" %s %llu", sandbox_state_name((enum sandbox_state)i),
+				(unsigned long long)totals.deletes_in[i]);
+	printf("\n");
+	complete = covered(&totals);
+	printf("seeds %llu, faults %llu, violations %llu\n", (unsigned long long)totals.seeds,
+		(unsigned long long)totals.faults, (unsigned long long)totals.violations);
+	return totals.violations == 0 && totals.faults > 0 && complete ? 0 : 1;
+}
+#endif
+
+int main(int argc, char **argv)
+{
+	unsigned long long first = 1, last = 20;
+	bool verbose = false;
+
+	/* A seed makes and drops much: giving it back to the system each time costs more than the run. */
+	(void)mallopt(M_TRIM_THRESHOLD, 512 * 1024 * 1024);
+	(void)mallopt(M_TOP_PAD, 64 * 1024 * 1024);
+	for (int i = 1; i < argc; i++) {
+		const char *value = i + 1 < argc ? argv[i + 1] : "";
+
+		if (strcmp(argv[i], "--verbose") == 0) {
+			verbose = true;
+		} else if (strcmp(argv[i], "--seed") == 0 && sscanf(value, "%llu", &first) == 1) {
+			last = first;
+			i++;
+		} else if (strcmp(argv[i], "--seeds") == 0 &&
+			   sscanf(value, "%llu..%llu", &first, &last) == 2 && first <= last) {
+			i++;
+		} else {
+			fprintf(stderr, "usage: %s [--seed N | --seeds A..B] [--verbose]\n",
+				argv[0]);
+			return 2;
+		}
+	}
+	printf("seeds %llu..%llu\n", first, last);
+	return run(first, last, verbose);
+}

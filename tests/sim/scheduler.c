@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scheduler's shell in the simulator: one queue of batches in order, a store that makes them durable a little
+ * later, and nothing released before. A crash loses what was not durable; some of what was durable was then never
+ * released. A failed commit follows fleet.h: held replies become errors, the fleet is made again from the store.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+static struct moment scheduler_now(const struct sim *sim)
+{
+	return (struct moment){ .mono_usec = sim->now_usec + USEC_PER_SEC,
+		.real_usec = REAL_BASE + sim->now_usec };
+}
+
+/* ---- the store ---- */
+
+static void store_put(struct stored **table, const struct sandbox_record *record)
+{
+	struct stored *stored;
+
+	HASH_FIND_STR(*table, record->id, stored);
+	if (stored) {
+		sandbox_record_deinit(&stored->record);
+	} else {
+		stored = calloc(1, sizeof(*stored));
+		if (!stored)
+			exit(3);
+		memcpy(stored->id, record->id, sizeof(stored->id));
+		HASH_ADD_STR(*table, id, stored);
+	}
+	if (sandbox_record_copy(record, &stored->record) < 0)
+		exit(3);
+}
+
+static void store_delete(struct stored **table, const char *id)
+{
+	struct stored *stored;
+
+	HASH_FIND_STR(*table, id, stored);
+	if (!stored)
+		return;
+	HASH_DEL(*table, stored);
+	sandbox_record_deinit(&stored->record);
+	free(stored);
+}
+
+/* It must not end by itself when nothing was done to it. */
+static void check_history(struct sim *sim, const struct sandbox_record *record)
+{
+	struct truth *truth = sim_truth(sim, record->id);
+
+	if (truth->is_acked && record->end_reason == END_FAILED && !truth->is_deleted &&
+		!truth->was_hurt)
+		sim_violation(sim, "running sandbox %s was ended: %s %s", record->id,
+			failure_info(record->failure.code)->name, record->failure.msg);
+}
+
+static void make_durable(struct sim *sim, const struct fleet_actions *actions)
+{
+	struct sim_scheduler *scheduler = &sim->scheduler;
+
+	for (size_t i = 0; i < actions->n_puts; i++) {
+		const struct fleet_put *put = &actions->puts[i];
+
+		switch (put->type) {
+		case FLEET_PUT_SANDBOX:
+			store_put(&scheduler->live, put->sandbox);
+			break;
+		case FLEET_PUT_HISTORY:
+			check_history(sim, put->sandbox);
+			store_put(&scheduler->history, put->sandbox);
+			break;
+		case FLEET_DELETE_SANDBOX:
+			store_delete(&scheduler->live, put->id);
+			break;
+		case FLEET_PUT_NODE:
+			for (int n = 0; n < N_NODES; n++)
+				if (strcmp(scheduler->node_records[n].id, put->id) == 0) {
+					node_record_deinit(&scheduler->node_records[n]);
+					(void)node_record_copy(
+						put->node, &scheduler->node_records[n]);
+				}
+			break;
+		}
+	}
+}
+
+/* ---- release ---- */
+
+static int node_by_id(const struct sim *sim, const char *id)
+{
+	for (int i = 0; i < N_NODES; i++)
+		if (strcmp(sim->nodes[i].id, id) == 0)
+			return i;
+	return 0;
+}
+
+static void release(struct sim *sim, struct fleet_actions *actions)
+{
+	for (size_t i = 0; i < actions->n_sends; i++) {
+		const struct fleet_send *send = &actions->sends[i];
+
+		if (send->type != SEND_REPORT_ACK)
+			sim_log(sim, "scheduler -> node %d send %d %s", node_by_id(sim, send->node),
+				(int)send->type,
+				send->type == SEND_CREATE    ? send->create.sandbox
+				: send->type == SEND_DESTROY ? send->destroy.sandbox
+							     : "");
+		sim_to_node(sim, node_by_id(sim, send->node), send->session,
+			wire_pack_send(send, sim->scheduler.epoch));
+	}
+	for (size_t i = 0; i < actions->n_replies; i++)
+		client_reply(sim, &actions->replies[i]);
+}
+
+static void drop_batches(struct sim *sim)
+{
+	struct sim_scheduler *scheduler = &sim->scheduler;
+	struct sim_batch *batch;
+
+	while ((batch = scheduler->first)) {
+		scheduler->first = batch->next;
+		fleet_actions_clear(&batch->actions);
+		free(batch);
+	}
+	scheduler->last = &scheduler->first;
+	scheduler->commit_planned = false;
+}
+
+static void commit_failed(struct sim *sim)
+{
+	struct err err = ERR_NULL;
+	struct fleet_event event = { .type = FLEET_COMMIT_FAILED };
+	struct sim_batch *batch;
+
+	sim_log(sim, "commit failed");
+	(void)err_set(&err, FAIL_STORE_FAILED, 0, "The write failed.");
+	for (batch = sim->scheduler.first; batch; batch = batch->next)
+		for (size_t i = 0; i < batch->actions.n_replies; i++) {
+			batch->actions.replies[i].err = err;
+			client_reply(sim, &batch->actions.replies[i]);
+		}
+	event.commit.batch = sim->scheduler.first->actions.batch;
+	event.commit.err = &err;
+	drop_batches(sim);
+	scheduler_step(sim, &event);
+	(void)sim_plan(sim, SIM_SCHEDULER_START, 500 * USEC_PER_MSEC, 0);
+}
+
+static void plan_commit(struct sim *sim)
+{
+	struct sim_scheduler *scheduler = &sim->scheduler;
+	int64_t in = sim_chance(sim, 10) ? sim_between(sim, 100 * USEC_PER_MSEC, 3 * USEC_PER_SEC)
+					 : sim_between(sim, 500, 8 * USEC_PER_MSEC);
+	struct sim_event *event;
+
+	if (scheduler->commit_planned || !scheduler->first)
+		return;
+	scheduler->commit_planned = true;
+	event = sim_plan(sim, SIM_COMMIT, in, 0);
+	event->life = scheduler->life;
+}
+
+void scheduler_commit(struct sim *sim, uint64_t life)
+{
+	struct sim_scheduler *scheduler = &sim->scheduler;
+	struct sim_batch *batch;
+
+	if (life != scheduler->life || !scheduler->commit_planned || !scheduler->first)
+		return;
+	if (sim->now_usec < scheduler->stalled_until_usec) {
+		struct sim_event *event =
+			sim_plan(sim, SIM_COMMIT, scheduler->stalled_until_usec - sim->now_usec, 0);
+
+		event->life = life;
+		return;
+	}
+	scheduler->commit_planned = false;
+	check_acked(sim);
+	if (sim_chance(sim, 2)) {
+		commit_failed(sim);
+		return;
+	}
+	while ((batch = scheduler->first)) {
+		scheduler->first = batch->next;
+		if (!scheduler->first)
+			scheduler->last = &scheduler->first;
+		make_durable(sim, &batch->actions);
+		release(sim, &batch->actions);
+		fleet_actions_clear(&batch->actions);
+		free(batch);
+	}
+}
+
+/* ---- steps ---- */
+
+static void plan_tick(struct sim *sim, int64_t next_usec)
+{
+	struct sim_scheduler *scheduler = &sim->scheduler;
+	int64_t at;
+
+	if (next_usec == INT64_MAX)
+		return;
+	at = MAX(next_usec - USEC_PER_SEC, sim->now_usec);
+	if (scheduler->tick_usec > sim->now_usec && at >= scheduler->tick_usec)
+		return;
+	scheduler->tick_usec = MAX(at, sim->now_usec + 1);
+	(void)sim_plan(sim, SIM_SCHEDULER_TICK, scheduler->tick_usec - sim->now_usec, 0);
+}
+
+void scheduler_step(struct sim *sim, const struct fleet_event *event)
+{
+	struct sim_scheduler *scheduler = &sim->scheduler;
+	struct sim_batch *batch;
+
+	if (!scheduler->fleet)
+		return;
+	sim->fleet_stepped = true;
+	batch = calloc(1, sizeof(*batch));
+	if (!batch)
+		exit(3);
+	fleet_step(scheduler->fleet, scheduler_now(sim), &sim->core_rng, event, &batch->actions);
+	if (batch->actions.no_memory)
+		exit(3);
+	for (size_t i = 0; i < batch->actions.n_notices; i++)
+		if (batch->actions.notices[i].err.code == FAIL_AUTH_WRONG_NODE)
+			sim_violation(sim, "an honest node was called a liar about %s",
+				batch->actions.notices[i].sandbox);
+	for (size_t i = 0; i < batch->actions.n_puts; i++)
+		if (batch->actions.puts[i].type == FLEET_PUT_SANDBOX)
+			sim_log(sim, "  %s gen %llu %s on %d", batch->actions.puts[i].id,
+				(unsigned long long)batch->actions.puts[i].sandbox->generation,
+				sandbox_state_name(batch->actions.puts[i].sandbox->state),
+				node_by_id(sim, batch->actions.puts[i].sandbox->node));
+		else if (batch->actions.puts[i].type == FLEET_PUT_HISTORY)
+			sim_log(sim, "  %s ended %s: %s", batch->actions.puts[i].id,
+				end_reason_name(batch->actions.puts[i].sandbox->end_reason),
+				failure_info(batch->actions.puts[i].sandbox->failure.code)->name);
+	plan_tick(sim, batch->actions.next_usec);
+	if (!scheduler->first && batch->actions.n_puts == 0) {
+		release(sim, &batch->actions);
+		fleet_actions_clear(&batch->actions);
+		free(batch);
+		return;
+	}
+	*scheduler->last = batch;
+	scheduler->last = &batch->next;
+	plan_commit(sim);
+}
+
+static void load(struct sim *sim)
+{
+	struct sim_scheduler *scheduler = &sim->scheduler;
+	struct pool_record pool = {
+		.name = POOL, .customer = "customer-a", .cpu_overcommit_percent = 400
+	};
+	struct fleet_event event = { .type = FLEET_LOAD_POOL };
+	struct stored *stored;
+
+	event.pool = &pool;
+	scheduler_step(sim, &event);
+	event.type = FLEET_LOAD_NODE;
+	for (int i = 0; i < N_NODES; i++) {
+		event.node_record = &scheduler->node_records[i];
+		scheduler_step(sim, &event);
+	}
+	event.type = FLEET_LOAD_SANDBOX;
+	for (stored = scheduler->live; stored; stored = stored->hh.next) {
+		event.sandbox_record = &stored->record;
+		scheduler_step(sim, &event);
+	}
+	event.type = FLEET_LOADED;
+	scheduler_step(sim, &event);
+}
+
+void scheduler_start(struct sim *sim)
+{
+	struct sim_scheduler *scheduler = &sim->scheduler;
+	struct fleet_config config;
+
+	if (scheduler->fleet) { /* made again after a failed commit: who waited for an answer gets none */
+		client_scheduler_died(sim);
+		drop_batches(sim);
+		scheduler->fleet = fleet_free(scheduler->fleet);
+	}
+	fleet_config_default(&config);
+	config.epoch = ++scheduler->epoch;
+	config.part_size = 2;
+	if (sim->seed % 2) { /* cuts last longer than the patience of every state */
+		config.dispatch_timeout_usec = 4 * USEC_PER_SEC;
+		config.start_timeout_usec = 12 * USEC_PER_SEC;
+		config.recall_timeout_usec = 8 * USEC_PER_SEC;
+		config.stop_timeout_usec = 10 * USEC_PER_SEC;
+	}
+	memcpy(config.lineage, "aaaaaaaaaaaaaaaaaaaa", ID_SIZE);
+	scheduler->life++;
+	scheduler->tick_usec = 0;
+	if (fleet_new(&scheduler->fleet, &config) < 0)
+		exit(3);
+	sim_log(sim, "scheduler starts, epoch %llu", (unsigned long long)scheduler->epoch);
+	load(sim);
+}
+
+void scheduler_crash(struct sim *sim)
+{
+	struct sim_scheduler *scheduler = &sim->scheduler;
+
+	if (!scheduler->fleet)
+		return;
+	/* Some of what waits became durable, but nobody was told. */
+	for (struct sim_batch *batch = scheduler->first; batch && rng_below(&sim->rng, 2);
+		batch = batch->next)
+		make_durable(sim, &batch->actions);
+	drop_batches(sim);
+	check_acked(sim);
+	scheduler->fleet = fleet_free(scheduler->fleet);
+	scheduler->life++;
+	scheduler->stalled_until_usec = scheduler->stalled_since_usec = 0;
+	client_scheduler_died(sim);
+	for (int i = 0; i < N_NODES; i++)
+		node_disconnect(sim, &sim->nodes[i]);
+	(void)sim_plan(sim, SIM_SCHEDULER_START,
+		sim_between(sim, 300 * USEC_PER_MSEC, 5 * USEC_PER_SEC), 0);
+}
+
+/* ---- what arrives ---- */
+
+static void deliver(const struct fleet_event *event, void *user)
+{
+	scheduler_step(user, event);
+}
+
+void scheduler_message(struct sim *sim, const struct sim_event *event)
+{
+	struct sim_scheduler *scheduler = &sim->scheduler;
+	const char *id = sim->nodes[event->node].id;
+	struct fleet_event lost = { .type = FLEET_NODE_DISCONNECTED, .session = event->conn };
+
+	if (!scheduler->fleet)
+		return;
+	if (sim->now_usec < scheduler->stalled_until_usec) { /* waits in the kernel */
+		struct sim_event copy = *event;
+		struct sim_event *later = sim_plan(sim, event->type,
+			scheduler->stalled_until_usec - sim->now_usec + 1, event->node);
+
+		later->conn = copy.conn;
+		if (copy.bytes.data) {
+			later->bytes.data = malloc(copy.bytes.size + 1);
+			if (!later->bytes.data)
+				exit(3);
+			memcpy(later->bytes.data, copy.bytes.data, copy.bytes.size);
+			later->bytes.size = copy.bytes.size;
+		}
+		return;
+	}
+	if (event->type == SIM_DISCONNECT) {
+		memcpy(lost.node, id, sizeof(lost.node));
+		scheduler_step(sim, &lost);
+		return;
+	}
+	if (!wire_to_fleet(event->bytes, id, event->conn, deliver, sim))
+		sim_violation(sim, "a node's message was not understood");
+}
+
+/* After a stall the tick comes before what piled up: the worst order for who would take it for silence. */
+static void after_stall(struct sim *sim)
+{
+	struct sim_scheduler *scheduler = &sim->scheduler;
+	struct fleet_event event = { .type = FLEET_STALL,
+		.stall_usec = sim->now_usec - scheduler->stalled_since_usec };
+	struct fleet_counts before, after;
+
+	scheduler->stalled_since_usec = scheduler->stalled_until_usec = 0;
+	fleet_count(scheduler->fleet, &before);
+	scheduler_step(sim, &event);
+	event = (struct fleet_event){ .type = FLEET_TICK };
+	scheduler_step(sim, &event);
+	fleet_count(scheduler->fleet, &after);
+	if (before.nodes[NODE_READY] >= 5 && after.nodes[NODE_READY] * 2 < before.nodes[NODE_READY])
+		sim_violation(sim, "own stall was taken for the silence of %zu nodes",
+			before.nodes[NODE_READY] - after.nodes[NODE_READY]);
+	plan_commit(sim);
+}
+
+void scheduler_tick(struct sim *sim)
+{
+	struct fleet_event event = { .type = FLEET_TICK };
+
+	if (!sim->scheduler.fleet || sim->now_usec < sim->scheduler.stalled_until_usec)
+		return;
+	if (sim->scheduler.stalled_since_usec)
+		after_stall(sim);
+	else
+		scheduler_step(sim, &event);
+}
+
+void scheduler_free(struct sim *sim)
+{
+	struct sim_scheduler *scheduler = &sim->scheduler;
+
+	drop_batches(sim);
+	scheduler->fleet = fleet_free(scheduler->fleet);
+	while (scheduler->live)
+		store_delete(&scheduler->live, scheduler->live->id);
+	while (scheduler->history)
+		store_delete(&scheduler->history, scheduler->history->id);
+	for (int i = 0; i < N_NODES; i++)
+		node_record_deinit(&scheduler->node_records[i]);
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The simulator: the real fleet and twenty real node cores in one process on a virtual clock. What is simulated
+ * is everything around them: network, store, journals, VMMs, clients, crashes. Messages travel as the packed
+ * protobuf bytes of the real wire. One seed is one history: the same seed gives the same run.
+ *
+ * After every step of any core check.c looks at the whole world. A broken promise is printed with the seed and
+ * the time and counted; it never stops the run.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/plant.h"
+#include "base/rng.h"
+#include "base/table.h"
+#include "core/supervisor.h"
+#include "fleet/fleet.h"
+
+#define N_NODES 20
+#define POOL "pool-a"
+#define TENANT "tenant-a"
+#define CHAOS_USEC (150 * USEC_PER_SEC) /* faults happen until here */
+#define SETTLE_USEC                                                                                \
+	(400 * USEC_PER_SEC) /* every request is answered and every fence resolved by here */
+#define END_USEC (640 * USEC_PER_SEC) /* and after deleting everything nothing is left here */
+#define REAL_BASE (INT64_C(1750000000) * USEC_PER_SEC)
+
+struct bytes {
+	uint8_t *data;
+	size_t size;
+};
+
+enum sim_event_type {
+	SIM_TO_SCHEDULER, /* node, conn, bytes */
+	SIM_TO_NODE,      /* node, conn, bytes */
+	SIM_DISCONNECT,   /* node, conn: the scheduler notices */
+	SIM_CONNECT,      /* node */
+	SIM_COMMIT,       /* life */
+	SIM_SCHEDULER_TICK,
+	SIM_SCHEDULER_START,
+	SIM_NODE_TICK,  /* node */
+	SIM_NODE_START, /* node */
+	SIM_RESULT,     /* node, life, result */
+	SIM_CLIENT,
+	SIM_FAULT,
+};
+
+/* The end of an act on a node, or something that a VM did. */
+struct result {
+	enum sv_event_type type;
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	uint64_t vm; /* of which VM; 0: of none */
+	enum sv_exit exit;
+	struct err err;
+};
+
+struct sim_event {
+	int64_t at_usec;
+	uint64_t order;
+	enum sim_event_type type;
+	int node;
+	uint64_t conn, life;
+	struct bytes bytes;
+	struct result *result;
+};
+
+/* ---- what is durable on a host ---- */
+struct sim_journal {
+	char sandbox[ID_SIZE];
+	struct sv_journal record;
+	UT_hash_handle hh;
+};
+
+struct vm {
+	uint64_t number;
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	char run_dir[96];
+	uint64_t memory_mib;
+	bool is_alive;
+	bool is_started;
+	uint64_t attached; /* life of the agent that watches it; 0: none */
+	struct vm *next;
+};
+
+struct sim_node {
+	int number;
+	char id[ID_SIZE], machine[ID_SIZE];
+	struct node_capacity capacity;
+	struct sim_journal *journals;
+	struct vm *vms;
+	uint64_t highest_epoch;
+	char boot_id[BOOT_ID_SIZE];
+	int64_t mono_offset, real_offset;
+	/* the agent */
+	struct supervisor *core; /* NULL: not running */
+	uint64_t life;
+	uint64_t conn; /* 0: none */
+	int64_t tick_usec;
+	int64_t cut_until_usec;  /* packets of both ways are lost */
+	int64_t deaf_until_usec; /* packets to the node are lost */
+	bool stepped;             /* since the last check */
+};
+
+/* ---- the scheduler's shell ---- */
+struct stored {
+	char id[ID_SIZE];
+	struct sandbox_record record;
+	UT_hash_handle hh;
+};
+
+struct sim_batch {
+	struct fleet_actions actions;
+	bool fails;
+	struct sim_batch *next;
+};
+
+struct sim_scheduler {
+	struct fleet *fleet; /* NULL: not running */
+	uint64_t life;
+	uint64_t epoch;
+	int64_t tick_usec;
+	int64_t stalled_until_usec, stalled_since_usec;
+	bool commit_planned;
+	struct sim_batch *first, **last;          /* not yet durable, in order */
+	struct stored *live, *history;            /* durable */
+	struct node_record node_records[N_NODES]; /* durable */
+};
+
+/* ---- clients ---- */
+struct client {
+	uint64_t request;
+	char id[ID_SIZE]; /* "": not known */
+	bool is_answered;
+	bool is_lost;   /* the scheduler died: nobody will answer */
+	bool is_acked;  /* 201 */
+	bool is_delete; /* this is a DELETE of `id` */
+	UT_hash_handle hh;
+};
+
+/* What the world knows about one sandbox, apart from what the cores believe. */
+struct truth {
+	char id[ID_SIZE];
+	bool is_acked;        /* its creation was acknowledged */
+	bool is_deleted;      /* somebody asked for its end */
+	bool is_delete_acked; /* and was told that it will come */
+	bool has_life_time;
+	bool was_hurt;       /* we killed its VM or its host: it may end by itself */
+	unsigned int n_live; /* VMs now */
+	uint64_t spawned;    /* highest generation that was spawned */
+	UT_hash_handle hh;
+};
+
+struct sim {
+	uint64_t seed;
+	struct rng rng;      /* of the world */
+	struct rng core_rng; /* of the cores */
+	int64_t now_usec;
+	struct sim_event *heap;
+	size_t n_heap, heap_room;
+	uint64_t order, next_conn, next_vm, next_request;
+	struct sim_node nodes[N_NODES];
+	struct sim_scheduler scheduler;
+	struct client *clients;
+	struct truth *truths;
+	uint64_t steps, faults, violations, creates, acks, deletes;
+	uint64_t deletes_in[SANDBOX_STATE_MAX_];
+	bool fleet_stepped;     /* since the last check */
+	bool verbose;
+};
+
+/* ---- world.c ---- */
+struct sim_event *sim_plan(struct sim *sim, enum sim_event_type type, int64_t in_usec, int node);
+bool sim_chance(struct sim *sim, uint64_t permille); /* of a fault: false after the chaos; counts */
+int64_t sim_between(struct sim *sim, int64_t low, int64_t high);
+bool sim_is_chaos(const struct sim *sim);
+struct truth *sim_truth(struct sim *sim, const char *id);
+void sim_violation(struct sim *sim, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void sim_log(const struct sim *sim, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void sim_to_scheduler(struct sim *sim, struct sim_node *node, struct bytes bytes);
+void sim_to_node(struct sim *sim, int node, uint64_t conn, struct bytes bytes);
+void sim_run(struct sim *sim);
+void sim_free(struct sim *sim);
+
+/* ---- wire.c: plain structs to bytes and back ---- */
+struct bytes wire_pack_send(const struct fleet_send *send, uint64_t epoch);
+struct bytes wire_pack_action(const struct sv_action *action);
+/* Decodes and calls `deliver` with the event; returns whether it was decodable. */
+bool wire_to_fleet(struct bytes bytes, const char *node, uint64_t session,
+	void (*deliver)(const struct fleet_event *event, void *user), void *user);
+bool wire_to_core(
+	struct bytes bytes, void (*deliver)(const struct sv_event *event, void *user), void *user);
+
+/* ---- scheduler.c ---- */
+void scheduler_start(struct sim *sim);
+void scheduler_crash(struct sim *sim);
+void scheduler_step(struct sim *sim, const struct fleet_event *event);
+void scheduler_message(struct sim *sim, const struct sim_event *event);
+void scheduler_tick(struct sim *sim);
+void scheduler_commit(struct sim *sim, uint64_t life);
+void scheduler_free(struct sim *sim);
+
+/* ---- node.c ---- */
+void node_start(struct sim *sim, struct sim_node *node);
+void node_crash(struct sim *sim, struct sim_node *node);
+void node_reboot(struct sim *sim, struct sim_node *node);
+void node_connect(struct sim *sim, struct sim_node *node);
+void node_disconnect(struct sim *sim, struct sim_node *node);
+void node_message(struct sim *sim, const struct sim_event *event);
+void node_tick(struct sim *sim, struct sim_node *node);
+void node_result(struct sim *sim, const struct sim_event *event);
+void node_hurt_vm(struct sim *sim, struct sim_node *node);
+void node_free(struct sim_node *node);
+
+/* ---- client.c ---- */
+void client_act(struct sim *sim);
+void client_delete(struct sim *sim, const char *id);
+void client_reply(struct sim *sim, const struct fleet_reply *reply);
+void client_scheduler_died(struct sim *sim);
+
+/* ---- check.c ---- */
+void check_step(struct sim *sim);
+void check_acked(struct sim *sim);
+void check_spawn(struct sim *sim, const struct sim_node *node, const struct vm *vm);
+void check_kill(struct sim *sim, const struct vm *vm);
+void check_settled(struct sim *sim);
+void check_end(struct sim *sim);

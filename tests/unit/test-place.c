@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * place: constraints, what it says when it says no, spreading, and that the cost of a decision does not follow the
+ * size of the fleet.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "place/place.h"
+
+#define POOL "pool"
+#define DIGEST_A "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define DIGEST_B "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+
+static void id_of(unsigned int n, char ret[static ID_SIZE])
+{
+	static const char base32[] = "abcdefghijklmnopqrstuvwxyz234567";
+
+	for (size_t i = 0; i < ID_LEN; i++, n /= 32)
+		ret[i] = base32[n % 32];
+	ret[ID_LEN] = '\0';
+}
+
+static struct place_node_facts able(uint64_t memory_mib)
+{
+	return (struct place_node_facts){
+		.connected = true,
+		.allowed = true,
+		.capacity = { .memory_mib = memory_mib,
+			.cpus = 8,
+			.disk_mib = 100000,
+			.max_sandboxes = 100,
+			.max_starts = 100,
+			.max_vcpus = 8 },
+	};
+}
+
+static struct place_node *add(
+	struct place *place, unsigned int n, const struct place_node_facts *facts)
+{
+	struct place_node *node;
+	char id[ID_SIZE];
+
+	id_of(n, id);
+	ck_assert_int_eq(place_node_add(place, POOL, id, &node), 0);
+	place_node_set(place, node, facts);
+	return node;
+}
+
+static struct place *make(void)
+{
+	struct place *place;
+
+	ck_assert_int_eq(place_new(&place), 0);
+	ck_assert_int_eq(place_pool_set(place, POOL, 400), 0);
+	return place;
+}
+
+static struct place_demand demand(uint64_t memory_mib)
+{
+	struct place_demand demand = { .memory_mib = memory_mib, .disk_mib = 100, .vcpus = 1 };
+
+	memcpy(demand.image_digest, DIGEST_A, DIGEST_SIZE);
+	return demand;
+}
+
+/* One row per constraint: what makes the only node miss it, and the answer. */
+struct miss_row {
+	enum place_constraint constraint;
+	enum place_result result;
+	enum fail_code code;
+	const char *resource;
+};
+
+static const struct miss_row miss_rows[] = {
+	{ PLACE_STATE, PLACE_NO_ROOM, FAIL_NO_NODE, NULL },
+	{ PLACE_UNABLE, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
+	{ PLACE_EXCLUDED, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
+	{ PLACE_VCPUS, PLACE_NO_ROOM, FAIL_NO_CAPACITY, "vcpus" },
+	{ PLACE_MEMORY, PLACE_NO_ROOM, FAIL_NO_CAPACITY, "memory" },
+	{ PLACE_CPU, PLACE_NO_ROOM, FAIL_NO_CAPACITY, "cpu" },
+	{ PLACE_DISK, PLACE_NO_ROOM, FAIL_NO_CAPACITY, "disk" },
+	{ PLACE_SLOTS, PLACE_NO_ROOM, FAIL_NO_CAPACITY, "sandboxes" },
+	{ PLACE_STARTS, PLACE_WAIT, FAIL_NO_CAPACITY, "starts" },
+	{ PLACE_BUSY, PLACE_WAIT, FAIL_NO_CAPACITY, "busy" },
+};
+
+static void spoil(enum place_constraint constraint, struct place_node_facts *facts,
+	struct place_demand *ask, char excluded[static ID_SIZE])
+{
+	switch (constraint) {
+	case PLACE_STATE:
+		facts->connected = false;
+		break;
+	case PLACE_UNABLE:
+		facts->unable = FAIL_KVM_UNAVAILABLE;
+		break;
+	case PLACE_EXCLUDED:
+		id_of(1, excluded);
+		ask->n_excluded = 1;
+		break;
+	case PLACE_VCPUS:
+		ask->vcpus = 9;
+		break;
+	case PLACE_MEMORY:
+		ask->memory_mib = 8001;
+		break;
+	case PLACE_CPU:
+		facts->foreign_vcpus = 32;
+		break;
+	case PLACE_DISK:
+		ask->disk_mib = 100001;
+		break;
+	case PLACE_SLOTS:
+		facts->foreign_sandboxes = 100;
+		break;
+	case PLACE_STARTS:
+		facts->capacity.max_starts = 0;
+		break;
+	case PLACE_BUSY:
+		facts->busy = true;
+		break;
+	case PLACE_CONSTRAINT_MAX_:
+		break;
+	}
+}
+
+START_TEST(test_each_constraint)
+{
+	const struct miss_row *row = &miss_rows[_i];
+	struct place *place = make();
+	struct place_node_facts facts = able(8000);
+	struct place_demand ask = demand(1000);
+	struct place_explanation why;
+	char excluded[1][ID_SIZE];
+	struct place_node *node;
+	struct err err = ERR_NULL;
+
+	ask.excluded = (const char(*)[ID_SIZE])excluded;
+	spoil(row->constraint, &facts, &ask, excluded[0]);
+	add(place, 1, &facts);
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, &err), row->result);
+	ck_assert_str_eq(failure_info(err.code)->name, failure_info(row->code)->name);
+	if (row->resource)
+		ck_assert_str_eq(err_field(&err, "resource"), row->resource);
+	if (row->constraint == PLACE_UNABLE) {
+		ck_assert_str_eq(err_field(&err, "cause"), "KVM_UNAVAILABLE");
+		ck_assert_int_eq(err.component, COMPONENT_NODE_HOST);
+	}
+	place_explain(place, POOL, &ask, &why);
+	ck_assert_uint_eq(why.n_nodes, 1);
+	ck_assert_uint_eq(why.n_fitting, 0);
+	ck_assert_uint_eq(why.excluded[row->constraint], 1);
+	place_free(place);
+}
+END_TEST
+
+START_TEST(test_every_constraint_has_a_row_and_a_name)
+{
+	ck_assert_uint_eq(ARRAY_LEN(miss_rows), PLACE_CONSTRAINT_MAX_);
+	for (unsigned int i = 0; i < PLACE_CONSTRAINT_MAX_; i++) {
+		ck_assert_int_eq(miss_rows[i].constraint, i);
+		ck_assert_str_ne(place_constraint_name((enum place_constraint)i), "none");
+	}
+}
+END_TEST
+
+START_TEST(test_capacity_error_says_asked_and_largest)
+{
+	struct place *place = make();
+	struct place_node_facts small = able(4000), large = able(16000);
+	struct place_demand ask = demand(64000), fill = demand(6000);
+	struct place_explanation why;
+	struct place_node *node;
+	struct err err = ERR_NULL;
+	char id[ID_SIZE];
+
+	add(place, 1, &small);
+	place_reserve(place, add(place, 2, &large), &fill, false);
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, &err), PLACE_NO_ROOM);
+	ck_assert_str_eq(err_field(&err, "resource"), "memory");
+	ck_assert_str_eq(err_field(&err, "asked"), "64000");
+	ck_assert_str_eq(err_field(&err, "largest"), "10000");
+	ck_assert_str_eq(err_field(&err, "largest_total"), "16000");
+	place_explain(place, POOL, &ask, &why);
+	id_of(2, id);
+	ck_assert_str_eq(why.nearest, id);
+	place_free(place);
+}
+END_TEST
+
+/* 300 creates on one node: exactly as many as fit, in every dimension, and room that is given back is used. */
+START_TEST(test_never_over_capacity)
+{
+	struct place *place = make();
+	struct place_node_facts facts = able(128 * 1024);
+	struct place_demand ask = demand(2048);
+	struct place_node *node = NULL;
+	struct place_usage usage;
+	struct err err = ERR_NULL;
+	unsigned int placed = 0;
+
+	facts.capacity.cpus = 64;
+	facts.capacity.max_sandboxes = facts.capacity.max_starts = 1000;
+	ask.vcpus = 2;
+	add(place, 1, &facts);
+	for (unsigned int i = 0; i < 300; i++)
+		placed += place_choose(place, POOL, &ask, i, &node, &err) == PLACE_OK;
+	ck_assert_uint_eq(placed, 64);
+	ck_assert_str_eq(failure_info(err.code)->name, "NO_CAPACITY");
+	place_node_usage(node, &usage);
+	ck_assert_uint_eq(usage.memory_mib, 64 * 2048);
+	ck_assert_uint_eq(usage.starting, 64);
+	place_release(place, node, &ask, true);
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, NULL), PLACE_OK);
+	place_free(place);
+}
+END_TEST
+
+/* R029: 500 at once over 9 equal nodes, without any report in between. */
+START_TEST(test_spreads)
+{
+	struct place *place = make();
+	struct place_node_facts facts = able(1000000);
+	struct place_demand ask = demand(2000);
+	struct place_node *nodes[9], *node;
+	struct place_usage usage;
+	uint32_t most = 0;
+
+	facts.capacity.cpus = 1000;
+	facts.capacity.disk_mib = 10000000;
+	facts.capacity.max_sandboxes = facts.capacity.max_starts = 1000;
+	for (unsigned int i = 0; i < 9; i++)
+		nodes[i] = add(place, i, &facts);
+	for (unsigned int i = 0; i < 500; i++)
+		ck_assert_int_eq(place_choose(place, POOL, &ask, i, &node, NULL), PLACE_OK);
+	for (unsigned int i = 0; i < 9; i++) {
+		place_node_usage(nodes[i], &usage);
+		most = MAX(most, usage.sandboxes);
+	}
+	ck_assert_uint_le(most * 9 * 10, 500 * 12); /* max / mean <= 1.2 */
+	place_free(place);
+}
+END_TEST
+
+START_TEST(test_prefers_the_image)
+{
+	struct place *place = make();
+	struct place_node_facts facts = able(100000);
+	struct image_list images = { 0 };
+	struct place_demand ask = demand(500);
+	struct place_node *holder = NULL, *node;
+
+	for (unsigned int i = 0; i < 100; i++) {
+		node = add(place, i, &facts);
+		holder = i == 77 ? node : holder;
+	}
+	ck_assert_int_eq(image_list_add(&images, DIGEST_B), 0);
+	ck_assert_int_eq(image_list_add(&images, DIGEST_A), 0);
+	ck_assert_int_eq(place_node_set_images(place, holder, &images), 0);
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 5, &node, NULL), PLACE_OK);
+	ck_assert_ptr_eq(node, holder);
+	image_list_deinit(&images);
+	ck_assert_int_eq(place_node_set_images(place, holder, &images), 0);
+	place_free(place);
+}
+END_TEST
+
+/* The candidates are few; what only the exact scan can find must still be found. */
+START_TEST(test_finds_the_one_that_fits)
+{
+	struct place *place = make();
+	struct place_demand ask = demand(3000);
+	struct place_node *wanted = NULL, *node;
+
+	for (unsigned int i = 0; i < 500; i++) {
+		struct place_node_facts facts = able(4000);
+
+		facts.foreign_memory_mib = i == 333 ? 900 : 1001 + i % 7;
+		node = add(place, i, &facts);
+		wanted = i == 333 ? node : wanted;
+	}
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, NULL), PLACE_OK);
+	ck_assert_ptr_eq(node, wanted);
+	place_free(place);
+}
+END_TEST
+
+START_TEST(test_changes_of_a_node_count_at_once)
+{
+	struct place *place = make();
+	struct place_node_facts facts = able(4000);
+	struct place_demand ask = demand(100);
+	struct place_node *node = add(place, 1, &facts), *chosen;
+
+	facts.allowed = false;
+	place_node_set(place, node, &facts);
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &chosen, NULL), PLACE_NO_ROOM);
+	facts.allowed = true;
+	place_node_set(place, node, &facts);
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &chosen, NULL), PLACE_OK);
+	place_node_remove(place, node);
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &chosen, NULL), PLACE_NO_ROOM);
+	ck_assert_int_eq(place_choose(place, "other", &ask, 1, &chosen, NULL), PLACE_NO_ROOM);
+	place_free(place);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("place");
+	TCase *tcase = tcase_create("place");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_loop_test(tcase, test_each_constraint, 0, ARRAY_LEN(miss_rows));
+	tcase_add_test(tcase, test_every_constraint_has_a_row_and_a_name);
+	tcase_add_test(tcase, test_capacity_error_says_asked_and_largest);
+	tcase_add_test(tcase, test_never_over_capacity);
+	tcase_add_test(tcase, test_spreads);
+	tcase_add_test(tcase, test_prefers_the_image);
+	tcase_add_test(tcase, test_finds_the_one_that_fits);
+	tcase_add_test(tcase, test_changes_of_a_node_count_at_once);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

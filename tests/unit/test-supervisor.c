@@ -1,0 +1,677 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The node's core: order of the actions of a start, what each failure becomes, admission, restarts of the agent,
+ * tombstones, and who may be obeyed.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "core/supervisor.h"
+
+#define ID "aaaaaaaaaaaaaaaaaaaa"
+#define OP "bbbbbbbbbbbbbbbbbbbb"
+#define DIGEST "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+
+struct rig {
+	struct supervisor *core;
+	struct sv_config config;
+	struct rng rng;
+	struct moment now;
+	struct sv_actions out;
+	struct sv_journal saved; /* the last journal write */
+	bool has_saved;
+};
+
+static struct rig rig;
+
+static void feed(struct sv_event event)
+{
+	sv_actions_clear(&rig.out);
+	supervisor_step(rig.core, rig.now, &rig.rng, &event, &rig.out);
+	ck_assert(!rig.out.no_memory);
+	for (size_t i = 0; i < rig.out.n; i++)
+		if (rig.out.items[i].type == SV_DO_JOURNAL_WRITE) {
+			sv_journal_deinit(&rig.saved);
+			ck_assert_int_eq(
+				sv_journal_copy(rig.out.items[i].journal.record, &rig.saved), 0);
+			rig.has_saved = true;
+		}
+}
+
+static void feed_of(enum sv_event_type type, const struct err *err)
+{
+	struct sv_event event = { .type = type, .generation = 1, .err = err };
+
+	memcpy(event.sandbox, ID, ID_SIZE);
+	feed(event);
+}
+
+static void feed_exit(enum sv_exit reason, bool reached_userspace)
+{
+	struct sv_event event = { .type = SV_EV_VMM_EXITED, .generation = 1 };
+
+	memcpy(event.sandbox, ID, ID_SIZE);
+	event.exited.reason = reason;
+	event.exited.reached_userspace = reached_userspace;
+	feed(event);
+}
+
+static void feed_guest(enum sv_event_type type, const struct err *err)
+{
+	struct sv_event event = { .type = type, .generation = 1 };
+
+	memcpy(event.sandbox, ID, ID_SIZE);
+	event.guest.boot_id = "guest-boot";
+	event.guest.err = err;
+	feed(event);
+}
+
+static void feed_spawned(void)
+{
+	struct sv_event event = { .type = SV_EV_VMM_SPAWNED, .generation = 1 };
+	struct sv_vmm_id vmm = { .pid = 4711, .start_ticks = 5 };
+
+	memcpy(event.sandbox, ID, ID_SIZE);
+	event.spawned.vmm = &vmm;
+	feed(event);
+}
+
+static const struct sv_action *find(enum sv_action_type type)
+{
+	for (size_t i = 0; i < rig.out.n; i++)
+		if (rig.out.items[i].type == type)
+			return &rig.out.items[i];
+	return NULL;
+}
+
+static size_t place_of(enum sv_action_type type)
+{
+	const struct sv_action *action = find(type);
+
+	ck_assert_ptr_nonnull(action);
+	return (size_t)(action - rig.out.items);
+}
+
+static const struct sandbox_report *report(void)
+{
+	const struct sv_action *action = find(SV_DO_SEND_REPORT);
+
+	return action ? action->report : NULL;
+}
+
+static void later(int64_t usec)
+{
+	rig.now.mono_usec += usec;
+	rig.now.real_usec += usec;
+	feed((struct sv_event){ .type = SV_EV_TICK });
+}
+
+static void connect_core(void)
+{
+	struct welcome welcome = {
+		.node = "cccccccccccccccccccc", .pool = "pool", .heartbeat_ms = 1000
+	};
+
+	feed((struct sv_event){ .type = SV_EV_LINK_UP });
+	ck_assert_ptr_nonnull(find(SV_DO_SEND_HELLO));
+	feed((struct sv_event){ .type = SV_EV_WELCOME, .epoch = 1, .welcome = &welcome });
+}
+
+static void make_core(void)
+{
+	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4 },
+		.disk_free_mib = 10000 };
+
+	sv_config_default(&rig.config);
+	memcpy(rig.config.host_boot_id, "boot-1", 7);
+	memcpy(rig.config.run_base, "/run/croft", 11);
+	ck_assert_int_eq(supervisor_new(&rig.core, &rig.config), 0);
+	if (rig.has_saved)
+		feed((struct sv_event){ .type = SV_EV_LOAD, .journal = &rig.saved });
+	feed((struct sv_event){ .type = SV_EV_START });
+	feed((struct sv_event){ .type = SV_EV_CAPACITY, .capacity = &capacity });
+}
+
+static void setup(void)
+{
+	memset(&rig, 0, sizeof(rig));
+	rig.rng = rng_seeded(1);
+	rig.now = (struct moment){ .mono_usec = 1000 * USEC_PER_SEC,
+		.real_usec = 5000 * USEC_PER_SEC };
+	make_core();
+	connect_core();
+	ck_assert_ptr_nonnull(find(SV_DO_SEND_INVENTORY));
+	ck_assert(find(SV_DO_SEND_INVENTORY)->inventory->complete);
+}
+
+static void teardown(void)
+{
+	sv_actions_clear(&rig.out);
+	sv_journal_deinit(&rig.saved);
+	rig.core = supervisor_free(rig.core);
+}
+
+static struct sandbox_spec *spec_make(
+	uint64_t memory_mib, const char *setup_command, uint32_t timeout_s)
+{
+	struct sandbox_spec *spec = spec_new();
+
+	memcpy(spec->template_name, "base", 5);
+	memcpy(spec->image_digest, DIGEST, DIGEST_SIZE);
+	spec->vcpus = 1;
+	spec->memory_mib = memory_mib;
+	spec->disk_mib = 100;
+	spec->timeout_s = timeout_s;
+	if (setup_command)
+		ck_assert_int_eq(spec_set_setup(spec, setup_command), 0);
+	return spec;
+}
+
+static void create_as(const char *id, uint64_t generation, uint64_t epoch,
+	struct sandbox_spec *spec, int64_t left_usec)
+{
+	struct create_command command = {
+		.generation = generation, .attempt = 1, .spec = spec, .left_usec = left_usec
+	};
+
+	memcpy(command.sandbox, id, ID_SIZE);
+	memcpy(command.operation, OP, ID_SIZE);
+	feed((struct sv_event){ .type = SV_EV_CREATE, .epoch = epoch, .create = &command });
+	spec_unref(spec);
+}
+
+static void create(const char *setup_command, uint32_t timeout_s)
+{
+	create_as(ID, 1, 1, spec_make(1000, setup_command, timeout_s), 0);
+}
+
+static void destroy(uint64_t generation)
+{
+	struct destroy_command command = { .generation = generation, .reason = END_REQUEST };
+
+	memcpy(command.sandbox, ID, ID_SIZE);
+	memcpy(command.operation, OP, ID_SIZE);
+	feed((struct sv_event){ .type = SV_EV_DESTROY, .epoch = 1, .destroy = &command });
+}
+
+static void ack(uint64_t version)
+{
+	struct report_ack message = { .generation = 1, .version = version };
+
+	memcpy(message.sandbox, ID, ID_SIZE);
+	feed((struct sv_event){ .type = SV_EV_REPORT_ACK, .epoch = 1, .ack = &message });
+}
+
+static enum sv_state state(void)
+{
+	struct sv_view view;
+
+	return supervisor_get(rig.core, ID, &view) == 0 ? view.state : SV_STATE_MAX_;
+}
+
+/* Drives a start up to the given state. */
+static void drive(enum sv_state to, const char *setup_command, uint32_t timeout_s)
+{
+	create(setup_command, timeout_s);
+	if (to == SV_IMAGE)
+		return;
+	feed_of(SV_EV_IMAGE_DONE, NULL);
+	if (to == SV_DISK)
+		return;
+	feed_of(SV_EV_DISK_DONE, NULL);
+	feed_spawned();
+	if (to == SV_VMM)
+		return;
+	feed_of(SV_EV_VMM_STARTED, NULL);
+	if (to == SV_KERNEL)
+		return;
+	feed_of(SV_EV_VMM_USERSPACE, NULL);
+	if (to == SV_GUEST)
+		return;
+	feed_guest(SV_EV_GUEST_HELLO, NULL);
+	feed_of(SV_EV_GUEST_CONFIGURED, NULL);
+}
+
+static void check_outcome(
+	const struct sandbox_report *last, enum fail_stage stage, enum outcome outcome)
+{
+	for (size_t i = 0; i < last->n_stages; i++)
+		if (last->stages[i].stage == stage) {
+			ck_assert_int_eq(last->stages[i].outcome, outcome);
+			return;
+		}
+	ck_abort_msg("stage %s is missing", stage_name(stage));
+}
+
+START_TEST(test_start_to_ready)
+{
+	const struct sandbox_report *last;
+
+	create(NULL, 0);
+	ck_assert_uint_lt(place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_SEND_REPORT));
+	ck_assert_uint_lt(place_of(SV_DO_SEND_REPORT), place_of(SV_DO_FETCH_IMAGE));
+	ck_assert(report()->accepted);
+	feed_of(SV_EV_IMAGE_DONE, NULL);
+	ck_assert_ptr_nonnull(find(SV_DO_MAKE_DISK));
+	feed_of(SV_EV_DISK_DONE, NULL);
+	ck_assert_uint_lt(
+		place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_SPAWN_VMM)); /* intent before act */
+	ck_assert_str_eq(find(SV_DO_SPAWN_VMM)->vmm.run_dir, rig.saved.vmm.run_dir);
+	feed_spawned();
+	ck_assert_int_eq(rig.saved.vmm.pid, 4711);
+	ck_assert_uint_lt(place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_START_VMM));
+	feed_of(SV_EV_VMM_STARTED, NULL);
+	feed_of(SV_EV_VMM_USERSPACE, NULL);
+	feed_guest(SV_EV_GUEST_HELLO, NULL);
+	feed_of(SV_EV_GUEST_CONFIGURED, NULL);
+	ck_assert_uint_lt(place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_SEND_REPORT));
+	ck_assert(find(SV_DO_ROUTE)->ready);
+	ck_assert_int_eq(rig.saved.state, SV_RUNNING);
+	last = report();
+	ck_assert_int_eq(last->state, REPORT_RUNNING);
+	ck_assert_str_eq(last->guest_boot_id, "guest-boot");
+	ck_assert_uint_eq(last->n_stages, STAGE_READY - STAGE_ACCEPT + 1);
+	for (size_t i = 0; i < last->n_stages; i++)
+		ck_assert_int_eq(last->stages[i].stage, STAGE_ACCEPT + (int)i);
+	check_outcome(last, STAGE_NETWORK, RESULT_SKIPPED);
+	check_outcome(last, STAGE_JAIL, RESULT_SKIPPED);
+	check_outcome(last, STAGE_SETUP, RESULT_SKIPPED);
+	check_outcome(last, STAGE_READY, RESULT_OK);
+}
+END_TEST
+
+/* How a VMM's end becomes a failure, by where the start was. */
+struct exit_row {
+	enum sv_state in;
+	enum sv_exit reason;
+	bool reached;
+	enum fail_code code;
+	enum fail_stage stage;
+};
+
+static const struct exit_row exit_rows[] = {
+	{ SV_VMM, SV_EXIT_CRASHED, false, FAIL_VMM_CRASHED, STAGE_VMM },
+	{ SV_VMM, SV_EXIT_PANIC, false, FAIL_GUEST_PANIC, STAGE_KERNEL },
+	{ SV_KERNEL, SV_EXIT_PANIC, false, FAIL_GUEST_PANIC, STAGE_KERNEL },
+	{ SV_KERNEL, SV_EXIT_RESET, false, FAIL_GUEST_RESET, STAGE_KERNEL },
+	{ SV_KERNEL, SV_EXIT_TRIPLE_FAULT, false, FAIL_GUEST_TRIPLE_FAULT, STAGE_KERNEL },
+	{ SV_KERNEL, SV_EXIT_PANIC, true, FAIL_GUEST_PANIC, STAGE_GUEST },
+	{ SV_GUEST, SV_EXIT_PANIC, true, FAIL_GUEST_PANIC, STAGE_GUEST },
+	{ SV_GUEST, SV_EXIT_POWEROFF, true, FAIL_GUEST_EXITED, STAGE_GUEST },
+	{ SV_SETUP, SV_EXIT_KILLED, true, FAIL_VMM_KILLED, STAGE_SETUP },
+	{ SV_RUNNING, SV_EXIT_PANIC, true, FAIL_GUEST_PANIC, STAGE_RUN },
+	{ SV_RUNNING, SV_EXIT_KILLED, true, FAIL_VMM_KILLED, STAGE_RUN },
+	{ SV_RUNNING, SV_EXIT_HOST_MEMORY, true, FAIL_HOST_MEMORY_FAULT, STAGE_RUN },
+};
+
+START_TEST(test_exits)
+{
+	const struct exit_row *row = &exit_rows[_i];
+
+	drive(row->in, row->in == SV_SETUP ? "true" : NULL, 0);
+	ck_assert_int_eq(state(), row->in);
+	feed_exit(row->reason, row->reached);
+	ck_assert_ptr_nonnull(find(SV_DO_REMOVE_FILES));
+	ck_assert_ptr_null(find(SV_DO_KILL_VMM)); /* it is gone */
+	ck_assert_int_eq(report()->state, REPORT_STOPPING);
+	feed_of(SV_EV_REMOVED, NULL);
+	ck_assert_int_eq(report()->state, REPORT_ENDED);
+	ck_assert_str_eq(failure_info(report()->failure.code)->name, failure_info(row->code)->name);
+	ck_assert_str_eq(stage_name(report()->failure.stage), stage_name(row->stage));
+	ck_assert_int_eq(report()->end_reason, END_FAILED);
+	check_outcome(report(), row->stage, RESULT_FAILED);
+}
+END_TEST
+
+START_TEST(test_guest_powers_itself_off)
+{
+	drive(SV_RUNNING, NULL, 0);
+	feed_exit(SV_EXIT_POWEROFF, true);
+	feed_of(SV_EV_REMOVED, NULL);
+	ck_assert_int_eq(report()->end_reason, END_GUEST);
+	ck_assert_int_eq(report()->failure.code, FAIL_NONE);
+}
+END_TEST
+
+struct limit_row {
+	enum sv_state in;
+	int64_t after_s;
+	enum fail_code code;
+};
+
+static const struct limit_row limit_rows[] = {
+	{ SV_IMAGE, 601, FAIL_IMAGE_FETCH_FAILED },
+	{ SV_DISK, 61, FAIL_DISK_MAKE_FAILED },
+	{ SV_VMM, 21, FAIL_VMM_UNRESPONSIVE },
+	{ SV_KERNEL, 61, FAIL_KERNEL_TIMEOUT },
+	{ SV_GUEST, 61, FAIL_GUEST_TIMEOUT },
+	{ SV_SETUP, 311, FAIL_SETUP_TIMEOUT },
+};
+
+START_TEST(test_every_waiting_state_has_a_limit)
+{
+	const struct limit_row *row = &limit_rows[_i];
+
+	drive(row->in, row->in == SV_SETUP ? "true" : NULL, 0);
+	ck_assert_int_eq(state(), row->in);
+	later(row->after_s * USEC_PER_SEC);
+	if (row->in > SV_DISK) {
+		ck_assert_ptr_nonnull(find(SV_DO_KILL_VMM));
+		feed_exit(SV_EXIT_KILLED, false);
+	}
+	feed_of(SV_EV_REMOVED, NULL);
+	ck_assert_int_eq(state(), SV_ENDED);
+	ck_assert_str_eq(failure_info(report()->failure.code)->name, failure_info(row->code)->name);
+}
+END_TEST
+
+START_TEST(test_failure_keeps_its_stage_and_code)
+{
+	struct err err = ERR_NULL;
+
+	drive(SV_SETUP, "exit 3", 0);
+	(void)err_set(&err, FAIL_SETUP_FAILED, 0, "It ended with 3.");
+	err_add(&err, "exit", "3");
+	feed_of(SV_EV_SETUP_DONE, &err);
+	feed_exit(SV_EXIT_KILLED, true);
+	feed_of(SV_EV_REMOVED, NULL);
+	ck_assert_int_eq(report()->failure.code, FAIL_SETUP_FAILED);
+	ck_assert_int_eq(report()->failure.stage, STAGE_SETUP);
+	ck_assert_str_eq(err_field(&report()->failure, "exit"), "3");
+}
+END_TEST
+
+START_TEST(test_destroy_from_every_state)
+{
+	enum sv_state in = (enum sv_state)_i;
+
+	drive(in, in == SV_SETUP ? "true" : NULL, 0);
+	destroy(1);
+	ck_assert_uint_eq(place_of(SV_DO_JOURNAL_WRITE), 0);
+	ck_assert(find(SV_DO_JOURNAL_WRITE)->journal.best_effort); /* needs no free disk */
+	if (in > SV_DISK) {
+		ck_assert_ptr_nonnull(find(SV_DO_UNROUTE));
+		ck_assert_ptr_nonnull(find(SV_DO_KILL_VMM));
+		ck_assert_ptr_null(find(SV_DO_REMOVE_FILES)); /* not while it lives */
+		feed_exit(SV_EXIT_KILLED, false);
+	}
+	ck_assert_ptr_nonnull(find(SV_DO_REMOVE_FILES));
+	feed_of(SV_EV_REMOVED, NULL);
+	ck_assert_int_eq(report()->end_reason, END_REQUEST);
+	ack(report()->version);
+	ck_assert_ptr_nonnull(find(SV_DO_JOURNAL_REMOVE));
+	ck_assert_int_eq(state(), SV_STATE_MAX_);
+}
+END_TEST
+
+START_TEST(test_tombstone_stays_until_acknowledged)
+{
+	uint64_t version;
+
+	drive(SV_RUNNING, NULL, 0);
+	destroy(1);
+	feed_exit(SV_EXIT_KILLED, true);
+	feed_of(SV_EV_REMOVED, NULL);
+	version = report()->version;
+	ack(version - 1);
+	ck_assert_int_eq(state(), SV_ENDED);
+	later(3 * USEC_PER_SEC);
+	ck_assert_int_eq(report()->state, REPORT_ENDED); /* again */
+	/* the agent dies; the next one still has it, and never starts it again */
+	rig.core = supervisor_free(rig.core);
+	make_core();
+	ck_assert_ptr_null(find(SV_DO_SPAWN_VMM));
+	connect_core();
+	ck_assert_uint_eq(find(SV_DO_SEND_INVENTORY)->inventory->n, 1);
+	create(NULL, 0);
+	ck_assert_int_eq(report()->state, REPORT_ENDED);
+	ack(version);
+	ck_assert_ptr_nonnull(find(SV_DO_JOURNAL_REMOVE));
+}
+END_TEST
+
+START_TEST(test_adoption)
+{
+	drive(SV_RUNNING, NULL, 60);
+	later(10 * USEC_PER_SEC);
+	rig.core = supervisor_free(rig.core);
+	rig.now.mono_usec += 20 * USEC_PER_SEC; /* no agent for 20 s */
+	make_core();
+	ck_assert_int_eq(state(), SV_ADOPTING);
+	connect_core();
+	feed_guest(SV_EV_ADOPTED, NULL);
+	ck_assert_int_eq(state(), SV_RUNNING);
+	ck_assert(find(SV_DO_ROUTE)->ready);
+	ck_assert_ptr_null(find(SV_DO_KILL_VMM));
+	later(29 * USEC_PER_SEC); /* 59 s of life */
+	ck_assert_int_eq(state(), SV_RUNNING);
+	later(2 * USEC_PER_SEC);
+	ck_assert_int_eq(state(), SV_KILLING);
+	feed_exit(SV_EXIT_KILLED, true);
+	feed_of(SV_EV_REMOVED, NULL);
+	ck_assert_int_eq(report()->end_reason, END_TIMEOUT);
+}
+END_TEST
+
+START_TEST(test_adoption_of_what_is_gone)
+{
+	struct err err = ERR_NULL;
+
+	drive(SV_RUNNING, NULL, 0);
+	rig.core = supervisor_free(rig.core);
+	make_core();
+	connect_core();
+	(void)err_set(&err, FAIL_VM_VANISHED, 0, "No such process.");
+	feed_guest(SV_EV_ADOPTED, &err);
+	feed_exit(SV_EXIT_VANISHED, false);
+	feed_of(SV_EV_REMOVED, NULL);
+	ck_assert_int_eq(report()->failure.code, FAIL_VM_VANISHED);
+	ck_assert_int_eq(report()->failure.stage, STAGE_RUN);
+}
+END_TEST
+
+START_TEST(test_restart_in_the_middle_of_a_start)
+{
+	enum sv_state in = (enum sv_state)_i;
+
+	drive(in, NULL, 0);
+	rig.core = supervisor_free(rig.core);
+	make_core();
+	if (in <= SV_DISK) {
+		ck_assert_int_eq(state(), SV_IMAGE); /* nothing was spawned: it goes on */
+		return;
+	}
+	ck_assert_int_eq(state(), SV_KILLING);
+	connect_core();
+	feed_exit(SV_EXIT_KILLED, false);
+	feed_of(SV_EV_REMOVED, NULL);
+	ck_assert_int_eq(report()->failure.code, FAIL_AGENT_RESTARTED);
+	ck_assert(class_is_retryable(err_class(&report()->failure)));
+}
+END_TEST
+
+START_TEST(test_admission)
+{
+	struct sv_capacity broken = { .capacity = { 8000, 4, 10000, 4, 2, 4 },
+		.disk_free_mib = 10000 };
+
+	create_as("ddddddddddddddddddda", 1, 1, spec_make(7950, NULL, 0), 0);
+	ck_assert(!report()->accepted);
+	ck_assert_int_eq(report()->failure.code,
+		FAIL_CAPACITY_STALE); /* with the VMM's overhead it is too much */
+	check_outcome(report(), STAGE_ACCEPT, RESULT_FAILED);
+	create_as("ddddddddddddddddddda", 1, 1, spec_make(100, NULL, 0), 0);
+	ck_assert(
+		!report()->accepted); /* the refusal sticks: the scheduler may have gone elsewhere */
+	create_as("ddddddddddddddddddda", 2, 1, spec_make(100, NULL, 0), 0);
+	ck_assert(report()->accepted); /* another generation is another question */
+	create_as("dddddddddddddddddddb", 1, 1, spec_make(100, NULL, 0), 0);
+	create_as("dddddddddddddddddddc", 1, 1, spec_make(100, NULL, 0), 0);
+	ck_assert_int_eq(report()->failure.code, FAIL_NODE_BUSY);
+	create_as("dddddddddddddddddddd", 1, 1, spec_make(100, NULL, 0), -1);
+	ck_assert_int_eq(report()->failure.code, FAIL_CREATE_EXPIRED);
+	(void)err_set(&broken.unschedulable, FAIL_KVM_UNAVAILABLE, 13, "No permission.");
+	feed((struct sv_event){ .type = SV_EV_CAPACITY, .capacity = &broken });
+	ck_assert_ptr_nonnull(find(SV_DO_SEND_CAPACITY)); /* at once */
+	create_as("ddddddddddddddddddde", 1, 1, spec_make(100, NULL, 0), 0);
+	ck_assert_int_eq(report()->failure.code, FAIL_KVM_UNAVAILABLE);
+}
+END_TEST
+
+START_TEST(test_generations)
+{
+	drive(SV_RUNNING, NULL, 0);
+	create_as(ID, 1, 1, spec_make(1000, NULL, 0), 0);
+	ck_assert_int_eq(
+		report()->state, REPORT_RUNNING); /* the same command again: the same answer */
+	create_as(ID, 2, 1, spec_make(1000, NULL, 0), 0);
+	ck_assert_int_eq(state(), SV_KILLING); /* the older one goes first */
+	feed_exit(SV_EXIT_KILLED, true);
+	feed_of(SV_EV_REMOVED, NULL);
+	create_as(ID, 2, 1, spec_make(1000, NULL, 0), 0);
+	ck_assert(report()->accepted);
+	ck_assert_uint_eq(report()->generation, 2);
+	create(NULL, 0);
+	ck_assert_int_eq(report()->failure.code, FAIL_STALE_GENERATION);
+	ck_assert_int_eq(state(), SV_IMAGE); /* untouched */
+}
+END_TEST
+
+START_TEST(test_destroy_before_create)
+{
+	destroy(1);
+	ck_assert_int_eq(report()->state, REPORT_ENDED);
+	create(NULL, 0);
+	ck_assert_int_eq(report()->state, REPORT_ENDED);
+	ck_assert_ptr_null(find(SV_DO_FETCH_IMAGE));
+}
+END_TEST
+
+START_TEST(test_old_epoch_is_refused)
+{
+	drive(SV_RUNNING, NULL, 0);
+	create_as("ddddddddddddddddddda", 1, 7, spec_make(100, NULL, 0), 0);
+	ck_assert_uint_eq(find(SV_DO_SAVE_EPOCH)->epoch, 7);
+	destroy(1); /* of epoch 1 */
+	ck_assert_int_eq(find(SV_DO_SEND_REFUSED)->err->code, FAIL_STALE_EPOCH);
+	ck_assert_int_eq(state(), SV_RUNNING);
+}
+END_TEST
+
+START_TEST(test_journal_failure)
+{
+	struct err err = ERR_NULL;
+
+	(void)err_set(&err, FAIL_STATE_WRITE_FAILED, 28, "No space left.");
+	create(NULL, 0);
+	feed_of(SV_EV_JOURNAL_FAILED, &err);
+	ck_assert(!report()->accepted);
+	ck_assert_int_eq(report()->failure.code, FAIL_STATE_WRITE_FAILED);
+	ck_assert_int_eq(state(), SV_STATE_MAX_);
+}
+END_TEST
+
+START_TEST(test_unreadable_state_refuses_and_deletes_nothing)
+{
+	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4 },
+		.disk_free_mib = 10000 };
+	struct sv_event start = { .type = SV_EV_START };
+	struct err err = ERR_NULL;
+
+	(void)err_set(&err, FAIL_STATE_UNREADABLE, 5, "Input/output error.");
+	start.start.unreadable = &err;
+	rig.core = supervisor_free(rig.core);
+	ck_assert_int_eq(supervisor_new(&rig.core, &rig.config), 0);
+	feed(start);
+	feed((struct sv_event){ .type = SV_EV_CAPACITY, .capacity = &capacity });
+	connect_core();
+	ck_assert_ptr_null(find(SV_DO_SEND_INVENTORY)); /* it would say that nothing is here */
+	create(NULL, 0);
+	ck_assert_int_eq(report()->failure.code, FAIL_STATE_UNREADABLE);
+	destroy(2);
+	ck_assert_uint_eq(rig.out.n, 0);
+}
+END_TEST
+
+START_TEST(test_torn_record_isolates_one_sandbox)
+{
+	struct sv_event bad = { .type = SV_EV_LOAD_BAD };
+
+	rig.core = supervisor_free(rig.core);
+	ck_assert_int_eq(supervisor_new(&rig.core, &rig.config), 0);
+	memcpy(bad.sandbox, "ddddddddddddddddddda", ID_SIZE);
+	feed(bad);
+	feed((struct sv_event){ .type = SV_EV_START });
+	ck_assert_uint_eq(rig.out.n, 0); /* nothing is done to it */
+}
+END_TEST
+
+START_TEST(test_life_time_is_changed_and_confirmed)
+{
+	struct update_command command = { .generation = 1, .timeout_s = 100 };
+
+	drive(SV_RUNNING, NULL, 20);
+	memcpy(command.sandbox, ID, ID_SIZE);
+	memcpy(command.operation, OP, ID_SIZE);
+	feed((struct sv_event){ .type = SV_EV_UPDATE, .epoch = 1, .update = &command });
+	ck_assert_uint_lt(place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_SEND_REPORT));
+	ck_assert_str_eq(report()->updated, OP);
+	later(50 * USEC_PER_SEC);
+	feed((struct sv_event){
+		.type = SV_EV_UPDATE, .epoch = 1, .update = &command }); /* again: no new life */
+	later(49 * USEC_PER_SEC);
+	ck_assert_int_eq(state(), SV_RUNNING);
+	later(2 * USEC_PER_SEC);
+	ck_assert_int_eq(state(), SV_KILLING);
+}
+END_TEST
+
+START_TEST(test_table)
+{
+	for (unsigned int i = 0; i < SV_STATE_MAX_; i++) {
+		const char *name = sv_state_name((enum sv_state)i);
+
+		ck_assert_int_eq(sv_state_by_name(name), i);
+		if (i != SV_RUNNING)
+			ck_assert_int_ne(sv_state_table()[i].deadline_usec, 0);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("supervisor");
+	TCase *tcase = tcase_create("supervisor");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, test_start_to_ready);
+	tcase_add_loop_test(tcase, test_exits, 0, ARRAY_LEN(exit_rows));
+	tcase_add_test(tcase, test_guest_powers_itself_off);
+	tcase_add_loop_test(tcase, test_every_waiting_state_has_a_limit, 0, ARRAY_LEN(limit_rows));
+	tcase_add_test(tcase, test_failure_keeps_its_stage_and_code);
+	tcase_add_loop_test(tcase, test_destroy_from_every_state, SV_IMAGE, SV_RUNNING + 1);
+	tcase_add_test(tcase, test_tombstone_stays_until_acknowledged);
+	tcase_add_test(tcase, test_adoption);
+	tcase_add_test(tcase, test_adoption_of_what_is_gone);
+	tcase_add_loop_test(tcase, test_restart_in_the_middle_of_a_start, SV_IMAGE, SV_GUEST + 1);
+	tcase_add_test(tcase, test_admission);
+	tcase_add_test(tcase, test_generations);
+	tcase_add_test(tcase, test_destroy_before_create);
+	tcase_add_test(tcase, test_old_epoch_is_refused);
+	tcase_add_test(tcase, test_journal_failure);
+	tcase_add_test(tcase, test_unreadable_state_refuses_and_deletes_nothing);
+	tcase_add_test(tcase, test_torn_record_isolates_one_sandbox);
+	tcase_add_test(tcase, test_life_time_is_changed_and_confirmed);
+	tcase_add_test(tcase, test_table);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
