@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The HTTP API: requests come in through one table of routes (api-route.c), are authenticated and judged by it,
+ * and reach a handler with their body and path parameters. A handler answers once, at once or later; an answer
+ * always carries the request's traceparent.
+ *
+ * What belongs to another tenant does not exist: its lookups fail like those of a random id, with the same words.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <sys/queue.h>
+
+#include "fleet/fleet.h"
+#include "server/server.h"
+#include "wire/http-server.h"
+#include "wire/json.h"
+
+#define API_BODY_MAX (1024 * 1024)
+#define API_PARAMS_MAX 2
+#define API_PARAM_SIZE 128
+
+/* envdVersion of e2b-wire.md 9: what it unlocks in the SDK is what the gateway can do. */
+#define API_ENVD_VERSION "0.5.2"
+
+struct api;
+struct api_request;
+
+enum api_body {
+	API_NO_BODY, /* ignored */
+	API_JSON,    /* collected; may be empty */
+	API_STREAM,  /* the handler takes it piece by piece */
+};
+
+struct api_route {
+	const char *method;
+	const char *pattern; /* "/v1/nodes/{id}": {x} is one segment */
+	enum role
+		role; /* least role; ROLE_NONE: no key is needed; ROLE_TENANT: the key has a tenant */
+	enum api_body body;
+	void (*handle)(struct api_request *req);
+	/* for docs/api.md */
+	const char *summary;
+	const char *request; /* body and query; "": none */
+	const char *response;
+};
+extern const struct api_route api_routes[];
+extern const size_t api_routes_count;
+/* Writes docs/api.md. */
+void api_write_doc(FILE *out);
+
+/* One request; freed when its client is gone or answered. */
+struct api_request {
+	struct api *api;
+	struct server *server;
+	struct http_request *http;
+	const struct api_route *route;
+	enum role role;
+	char tenant[ID_NAME_MAX + 1]; /* "": none */
+	char customer[ID_NAME_MAX + 1];
+	char params[API_PARAMS_MAX][API_PARAM_SIZE];
+	struct trace trace;
+	int64_t began_usec, began_us; /* monotonic and wall */
+	const char *body;             /* of API_JSON, during handle() */
+	size_t body_size;
+	bool is_answered;
+
+	/* waiting for the fleet, for the store, or for a sandbox to change */
+	uint64_t handle_number; /* 0: none; a key of api->waiting */
+	void (*on_reply)(struct api_request *req, const struct fleet_reply *reply);
+	void (*on_history)(struct api_request *req, struct sandbox_record *record); /* NULL: none */
+	char watched[ID_SIZE];
+	uint64_t watched_version;
+	struct event *timer;
+	TAILQ_ENTRY(api_request) in_watchers;
+	bool is_watching;
+	UT_hash_handle hh;
+	void *extra; /* the handler's own, freed with extra_free */
+	void (*extra_free)(void *extra);
+};
+
+int api_new(struct api **ret, struct server *server, struct err *reterr);
+void api_free(struct api *api);
+uint16_t api_port(const struct api *api);
+unsigned int api_active(const struct api *api);
+
+/* From the shell. */
+void api_on_reply(struct api *api, struct fleet_reply *reply);
+void api_on_sandbox_changed(struct api *api, const char *sandbox);
+void api_fail_all(struct api *api, const struct err *err);
+
+/* ---- for handlers ---- */
+void api_answer(struct api_request *req, int status,
+	json_t *body); /* takes the reference; NULL is NO_MEMORY */
+void api_answer_with(struct api_request *req, int status, json_t *body,
+	const struct http_field *fields, size_t n);
+void api_answer_empty(struct api_request *req, int status);
+void api_answer_text(struct api_request *req, int status, const char *content_type,
+	const char *text, size_t size);
+void api_fail(struct api_request *req, const struct err *err);
+/* With what else is known about the failure. */
+void api_fail_with(
+	struct api_request *req, const struct err *err, const struct failure_context *context);
+/* The body as an object (an empty one when there is none); NULL: the request was answered. */
+json_t *api_json(struct api_request *req);
+/* A number for a fleet event; its reply comes to on_reply(), also before this stack unwinds. */
+uint64_t api_await(struct api_request *req,
+	void (*on_reply)(struct api_request *req, const struct fleet_reply *reply));
+/* An event (NULL: none) and records as one batch; on_reply() comes when it is durable, or with the failure. The
+ * operations are taken out. */
+void api_step(struct api_request *req, const struct fleet_event *event, struct ops *ops,
+	void (*on_reply)(struct api_request *req, const struct fleet_reply *reply));
+/* Reads an ended sandbox; on_history() comes later. */
+void api_read_history(struct api_request *req, const char *sandbox,
+	void (*on_history)(struct api_request *req, struct sandbox_record *record));
+/* Watches a sandbox: `again` (the route's handler) runs when it changed or the time is over. */
+void api_watch(struct api_request *req, const char *sandbox, int64_t wait_usec);
+/* false once the time of api_watch() is over. */
+bool api_may_wait(const struct api_request *req);
+enum responsibility api_responsibility(const struct server *server, const char *pool);
+const char *api_query(const struct api_request *req, const char *name);
+/* 0 and *ret unchanged when absent; INVALID_ARGUMENT naming it. */
+int api_query_u64(const struct api_request *req, const char *name, uint64_t min, uint64_t max,
+	uint64_t *ret, struct err *reterr);
+
+/* ---- handlers ---- */
+void api_health(struct api_request *req);
+void api_metrics(struct api_request *req);
+void api_sandbox_create(struct api_request *req);       /* waits until it is ready */
+void api_sandbox_create_async(struct api_request *req); /* answers when it is placed */
+void api_sandbox_list(struct api_request *req);
+void api_sandbox_list_v1(struct api_request *req);
+void api_sandbox_get(struct api_request *req);
+void api_sandbox_get_v1(struct api_request *req);
+void api_sandbox_delete(struct api_request *req);
+void api_sandbox_delete_v1(struct api_request *req);
+void api_sandbox_timeout(struct api_request *req);
+void api_sandbox_connect(struct api_request *req);
+void api_explain(struct api_request *req);
+void api_node_list(struct api_request *req);
+void api_node_get(struct api_request *req);
+void api_node_revoke(struct api_request *req);
+void api_node_telemetry(struct api_request *req);
+void api_token_create(struct api_request *req);
+void api_token_list(struct api_request *req);
+void api_token_delete(struct api_request *req);
+void api_stages(struct api_request *req);
+void api_template_put(struct api_request *req);
+void api_template_list(struct api_request *req);
+void api_whoami(struct api_request *req);

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What link.c and link-send.c share.
+ */
+#pragma once
+
+#include "base/table.h"
+#include "server/link.h"
+#include "server/ops.h"
+#include "wire/dispatch.h"
+
+#define SESSION_USER_SIZE 80
+
+enum sender { SENDER_NONE, SENDER_NODE, SENDER_TOKEN };
+
+struct session {
+	uint64_t number;
+	struct route route;
+	enum sender role;
+	char user_id[SESSION_USER_SIZE]; /* "node:<id>" or "token:<id>", as ZAP said it */
+	char id[SESSION_USER_SIZE];
+	uint64_t seq_in, seq_out;
+	int64_t told_usec; /* when HELLO_NEEDED was said last */
+	UT_hash_handle by_route, by_number;
+};
+
+struct link {
+	struct server *server;
+	struct zap *zap;
+	struct router *router;
+	struct dispatch dispatch;
+	struct session *by_route, *by_number;
+	uint64_t last_session;
+	struct event *sweep;
+};
+
+struct session *link_session(const struct link *link, uint64_t number);
+/* Removes it and tells the fleet. */
+void link_session_gone(struct link *link, struct session *session);

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See options.h.
+ */
+#include "server/options.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define CONFIG_FILE "/etc/croft/scheduler.conf"
+#define SEC ((uint64_t)USEC_PER_SEC)
+#define AT(member) offsetof(struct options, member)
+
+/* clang-format off */
+const struct config_option options_table[] = {
+	{ "", "state", CONFIG_STRING, AT(state), "", 0, 0, false,
+		"Directory of the store, the keys and the image bytes (/var/lib/croft/scheduler, or the user's XDG state)." },
+	{ "", "insecure", CONFIG_BOOL, AT(insecure), "no", 0, 0, false,
+		"Serve plain HTTP on an address that is not loopback." },
+	{ "", "relay", CONFIG_BOOL, AT(relay), "yes", 0, 0, false,
+		"Relay calls to sandboxes over the nodes' links." },
+	{ "", "log", CONFIG_STRING, AT(log_level), "info", 0, 0, false,
+		"Level of the log: error, warn, info or debug." },
+	{ "api", "address", CONFIG_STRING, AT(api_address), "127.0.0.1", 0, 0, false,
+		"Address of the HTTP API." },
+	{ "api", "port", CONFIG_U64, AT(api_port), "7280", 0, 65535, false,
+		"Port of the HTTP API; 0: any, it is said in the log." },
+	{ "api", "domain", CONFIG_STRING, AT(api_domain), "", 0, 0, false,
+		"Domain under which <port>-<sandbox>.<domain> leads here; empty: localhost and the port." },
+	{ "api", "connections", CONFIG_U64, AT(api_connections), "2048", 16, 100000, false,
+		"Most HTTP connections at once." },
+	{ "link", "address", CONFIG_STRING, AT(link_address), "127.0.0.1", 0, 0, false,
+		"Address on which nodes are awaited (always CURVE); * for all." },
+	{ "link", "port", CONFIG_U64, AT(link_port), "7281", 0, 65535, false,
+		"Port on which nodes are awaited; 0: any, it is said in the log." },
+	{ "link", "advertise", CONFIG_STRING, AT(link_advertise), "", 0, 0, false,
+		"tcp:// addresses that join tokens name, comma-separated; empty: the address listened on." },
+	{ "limits", "image_size", CONFIG_SIZE, AT(image_max_bytes), "16G", 4096, 0, false,
+		"Largest image that may be imported." },
+	{ "limits", "store_size", CONFIG_SIZE, AT(store_max_bytes), "0", 0, 0, false,
+		"Largest size of the store's file; 0: what the file system holds." },
+	{ "limits", "token_ttl", CONFIG_DURATION, AT(token_ttl), "1h", SEC, 30 * 24 * 3600 * SEC, false,
+		"Longest, and usual, life of a join token." },
+	{ "limits", "history_age", CONFIG_DURATION, AT(history_age), "30d", 60 * SEC, 10 * 365 * 24 * 3600 * SEC, false,
+		"How long ended sandboxes are remembered." },
+	{ "limits", "history_count", CONFIG_U64, AT(history_count), "100000", 1, 10000000, false,
+		"How many ended sandboxes are remembered." },
+	{ "fleet", "heartbeat_ms", CONFIG_U64, AT(heartbeat_ms), "1000", 50, 60000, false,
+		"How often a node says that it lives." },
+	{ "fleet", "suspect_after", CONFIG_DURATION, AT(suspect_after), "3s", SEC / 10, 3600 * SEC, false,
+		"Silence after which nothing more is placed on a node." },
+	{ "fleet", "lost_after", CONFIG_DURATION, AT(lost_after), "60s", SEC / 5, 24 * 3600 * SEC, false,
+		"Silence after which a node counts as lost." },
+	{ "fleet", "grace", CONFIG_DURATION, AT(grace), "300s", 0, 24 * 3600 * SEC, false,
+		"After a start of the scheduler no node is lost earlier than this." },
+	{ "fleet", "place_timeout", CONFIG_DURATION, AT(place_timeout), "60s", SEC / 10, 3600 * SEC, false,
+		"Longest wait for a start slot." },
+	{ "fleet", "dispatch_timeout", CONFIG_DURATION, AT(dispatch_timeout), "20s", SEC / 10, 3600 * SEC, false,
+		"Longest wait until a node accepted a sandbox." },
+	{ "fleet", "start_timeout", CONFIG_DURATION, AT(start_timeout), "120s", SEC / 10, 3600 * SEC, false,
+		"Longest time from accepted to ready." },
+	{ "fleet", "max_attempts", CONFIG_U64, AT(max_attempts), "3", 1, 10, false,
+		"Most attempts of one start." },
+	{ "sandbox", "vcpus", CONFIG_U64, AT(default_vcpus), "1", 1, 32, false,
+		"vCPUs of a sandbox that asks for none." },
+	{ "sandbox", "memory_mib", CONFIG_U64, AT(default_memory_mib), "512", 64, 1 << 24, false,
+		"Memory of a sandbox that asks for none." },
+	{ "sandbox", "disk_mib", CONFIG_U64, AT(default_disk_mib), "1024", 16, 1 << 28, false,
+		"Writable disk of a sandbox that asks for none." },
+	{ "sandbox", "timeout", CONFIG_DURATION, AT(default_timeout), "300s", SEC, 30 * 24 * 3600 * SEC, false,
+		"Life of a sandbox that asks for none." },
+};
+/* clang-format on */
+const size_t options_count = ARRAY_LEN(options_table);
+
+bool address_is_loopback(const char *address)
+{
+	struct in_addr v4;
+	struct in6_addr v6;
+
+	if (!strcmp(address, "localhost"))
+		return true;
+	if (inet_pton(AF_INET, address, &v4) == 1)
+		return (ntohl(v4.s_addr) >> 24) == 127;
+	return inet_pton(AF_INET6, address, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+/* /var/lib for root, the XDG place for everybody else. */
+static int default_state(struct options *options, struct err *reterr)
+{
+	const char *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	char *path = NULL;
+	int r;
+
+	if (*options->state)
+		return 0;
+	if (geteuid() == 0)
+		r = asprintf(&path, "/var/lib/croft/scheduler");
+	else if (xdg && *xdg == '/')
+		r = asprintf(&path, "%s/croft/scheduler", xdg);
+	else
+		r = asprintf(&path, "%s/.local/state/croft/scheduler", home ? home : "");
+	if (r < 0)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the options");
+	free(options->state);
+	options->state = path;
+	return 0;
+}
+
+/* What no single row of the table can check. */
+static int check(const struct options *options, struct err *reterr)
+{
+	if (!address_is_loopback(options->api_address) && !options->insecure)
+		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
+			"api.address %s is not loopback and this release has no TLS of its own: put a TLS proxy in front, or "
+			"say --insecure",
+			options->api_address);
+	if (options->lost_after <= options->suspect_after)
+		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
+			"fleet.lost_after must be longer than fleet.suspect_after");
+	return 0;
+}
+
+int options_load(struct options *ret, int *argc, char **argv, struct err *reterr)
+{
+	const char *file = access(CONFIG_FILE, R_OK) == 0 ? CONFIG_FILE : NULL;
+	int r = config_load(options_table, options_count, ret, file, argc, argv, reterr);
+
+	if (r < 0)
+		return r;
+	r = default_state(ret, reterr);
+	if (r == 0)
+		r = check(ret, reterr);
+	if (r < 0)
+		options_free(ret);
+	return r;
+}
+
+void options_free(struct options *options)
+{
+	config_free(options_table, options_count, options);
+}

@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See registry.h.
+ */
+#include "server/registry.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "pb/store.pb-c.h"
+#include "server/codec.h"
+
+#define COPY(to, from) ((void)snprintf(to, sizeof(to), "%s", from))
+
+const char *role_name(enum role role)
+{
+	static const char *const names[ROLE_MAX_] = { [ROLE_NONE] = "none",
+		[ROLE_TENANT] = "tenant",
+		[ROLE_CUSTOMER] = "customer-operator",
+		[ROLE_PROVIDER] = "provider-operator" };
+
+	return (unsigned int)role < ROLE_MAX_ ? names[role] : "unknown";
+}
+
+void registry_hash(const char *secret, char ret[static KEY_HEX_SIZE])
+{
+	unsigned char digest[EVP_MAX_MD_SIZE];
+	unsigned int size = 0;
+
+	ret[0] = '\0';
+	if (EVP_Digest(secret, strlen(secret), digest, &size, EVP_sha256(), NULL) != 1)
+		return; /* the empty hash is no key's */
+	for (unsigned int i = 0; i < size && i < 32; i++)
+		(void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+}
+
+/* ---- lookups ---- */
+
+/* By its hash: what the comparison takes tells nothing about the key. */
+const struct key_entry *registry_key(const struct registry *registry, const char *secret)
+{
+	char hex[KEY_HEX_SIZE];
+	struct key_entry *entry = NULL;
+
+	registry_hash(secret, hex);
+	HASH_FIND_STR(registry->keys, hex, entry);
+	return entry && !entry->revoked ? entry : NULL;
+}
+
+struct token_entry *registry_token(const struct registry *registry, const char *id)
+{
+	struct token_entry *entry = NULL;
+
+	HASH_FIND_STR(registry->tokens, id, entry);
+	return entry;
+}
+
+const struct pool_entry *registry_pool(const struct registry *registry, const char *name)
+{
+	struct pool_entry *entry = NULL;
+
+	HASH_FIND_STR(registry->pools, name, entry);
+	return entry;
+}
+
+const struct tenant_entry *registry_tenant(const struct registry *registry, const char *name)
+{
+	struct tenant_entry *entry = NULL;
+
+	HASH_FIND_STR(registry->tenants, name, entry);
+	return entry;
+}
+
+const struct revoked_entry *registry_revoked(const struct registry *registry, const char *node)
+{
+	struct revoked_entry *entry = NULL;
+
+	HASH_FIND_STR(registry->revoked, node, entry);
+	return entry;
+}
+
+static struct template_entry *find_template(
+	const struct registry *registry, const char *tenant, const char *name)
+{
+	char key[2 * (ID_NAME_MAX + 1)];
+	struct template_entry *entry = NULL;
+
+	(void)snprintf(key, sizeof(key), "%s/%s", tenant, name);
+	HASH_FIND_STR(registry->templates, key, entry);
+	return entry;
+}
+
+const struct template_entry *registry_template(
+	const struct registry *registry, const char *tenant, const char *name)
+{
+	const struct template_entry *own = *tenant ? find_template(registry, tenant, name) : NULL;
+
+	return own ? own : find_template(registry, "", name);
+}
+
+bool registry_pool_may_hold(
+	const struct registry *registry, const char *pool, const char *digest, uint64_t *ret_size)
+{
+	const struct pool_entry *holder = registry_pool(registry, pool);
+
+	if (!holder)
+		return false;
+	for (const struct template_entry *t = registry->templates; t; t = t->hh.next) {
+		const struct tenant_entry *tenant = registry_tenant(registry, t->tenant);
+
+		if (*t->tenant && !holder->record.shared &&
+			(!tenant || strcmp(tenant->customer, holder->record.customer)))
+			continue;
+		for (size_t i = 0; i < t->n_versions; i++)
+			if (!strcmp(t->versions[i].digest, digest)) {
+				*ret_size = t->versions[i].size;
+				return true;
+			}
+	}
+	return false;
+}
+
+/* ---- changes ---- */
+#define NEW_MESSAGE(type, init)                                                                    \
+	__extension__({                                                                            \
+		type *message_ = malloc(sizeof(*message_));                                        \
+		if (message_)                                                                      \
+			init(message_);                                                            \
+		message_;                                                                          \
+	})
+
+/* A message whose members could not all be made is not put. */
+static ProtobufCMessage *whole(ProtobufCMessage *message, bool is_whole)
+{
+	if (is_whole)
+		return message;
+	protobuf_c_message_free_unpacked(message, NULL);
+	return NULL;
+}
+
+int registry_add_key(struct registry *registry, struct ops *ops, const char *secret, enum role role,
+	const char *tenant, const char *customer, int64_t now_us)
+{
+	static const Croft__KeyRole roles[ROLE_MAX_] = { [ROLE_TENANT] =
+								 CROFT__KEY_ROLE__KEY_ROLE_TENANT,
+		[ROLE_CUSTOMER] = CROFT__KEY_ROLE__KEY_ROLE_CUSTOMER_OPERATOR,
+		[ROLE_PROVIDER] = CROFT__KEY_ROLE__KEY_ROLE_PROVIDER_OPERATOR };
+	Croft__KeyRecord *message = NEW_MESSAGE(Croft__KeyRecord, croft__key_record__init);
+	struct key_entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry || !message) {
+		free(entry);
+		free(message);
+		return -ENOMEM;
+	}
+	registry_hash(secret, entry->hex);
+	entry->role = role;
+	entry->created_us = now_us;
+	COPY(entry->tenant, tenant);
+	COPY(entry->customer, customer);
+	(void)snprintf(entry->hint, sizeof(entry->hint), "%.10s", secret);
+	HASH_ADD_STR(registry->keys, hex, entry);
+	message->role = roles[role];
+	message->created_us = now_us;
+	ops_put(ops,
+		whole(&message->base, codec_set(&message->tenant, tenant) &&
+					      codec_set(&message->customer, customer) &&
+					      codec_set(&message->hint, entry->hint)),
+		STORE_ABSENT, "key/%s", entry->hex);
+	return ops->no_memory ? -ENOMEM : 0;
+}
+
+int registry_add_pool(struct registry *registry, struct ops *ops, const struct pool_record *pool)
+{
+	Croft__PoolRecord *message = NEW_MESSAGE(Croft__PoolRecord, croft__pool_record__init);
+	struct pool_entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry || !message) {
+		free(entry);
+		free(message);
+		return -ENOMEM;
+	}
+	entry->record = *pool;
+	HASH_ADD_STR(registry->pools, record.name, entry);
+	message->cpu_overcommit_percent = pool->cpu_overcommit_percent;
+	message->shared = pool->shared;
+	ops_put(ops,
+		whole(&message->base,
+			codec_set(&message->name, pool->name) &&
+				codec_set(&message->customer, pool->customer) &&
+				codec_set(&message->responsibility,
+					pool->responsibility == RESPONSIBILITY_MANAGED ? "managed"
+										       : "self")),
+		STORE_ANY, "pool/%s", pool->name);
+	return ops->no_memory ? -ENOMEM : 0;
+}
+
+int registry_add_tenant(
+	struct registry *registry, struct ops *ops, const char *name, const char *customer)
+{
+	Croft__TenantRecord *message = NEW_MESSAGE(Croft__TenantRecord, croft__tenant_record__init);
+	struct tenant_entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry || !message) {
+		free(entry);
+		free(message);
+		return -ENOMEM;
+	}
+	COPY(entry->name, name);
+	COPY(entry->customer, customer);
+	HASH_ADD_STR(registry->tenants, name, entry);
+	ops_put(ops,
+		whole(&message->base,
+			codec_set(&message->name, name) && codec_set(&message->customer, customer)),
+		STORE_ANY, "tenant/%s", name);
+	return ops->no_memory ? -ENOMEM : 0;
+}
+
+void registry_put_token(struct ops *ops, const struct token_entry *token)
+{
+	Croft__TokenRecord *message = NEW_MESSAGE(Croft__TokenRecord, croft__token_record__init);
+	bool is_whole;
+
+	if (!message) {
+		ops->no_memory = true;
+		return;
+	}
+	message->created_us = token->created_us;
+	message->expires_us = token->expires_us;
+	message->used = token->used;
+	message->revoked = token->revoked;
+	is_whole = codec_set(&message->id, token->id) &&
+		   codec_set(&message->public_key, token->public_key) &&
+		   codec_set(&message->pool, token->pool) &&
+		   codec_set(&message->used_by, token->used_by) &&
+		   codec_fields_encode(token->labels, token->n_labels, &message->labels,
+			   &message->n_labels) == 0;
+	ops_put(ops, whole(&message->base, is_whole), STORE_ANY, "token/%s", token->id);
+}
+
+static int copy_labels(const struct token_entry *from, struct token_entry *to)
+{
+	to->labels = NULL;
+	to->n_labels = 0;
+	if (from->n_labels == 0)
+		return 0;
+	to->labels = calloc(from->n_labels, sizeof(*to->labels));
+	if (!to->labels)
+		return -ENOMEM;
+	for (size_t i = 0; i < from->n_labels; i++) {
+		to->labels[i].key = strdup(from->labels[i].key);
+		to->labels[i].value = strdup(from->labels[i].value);
+		to->n_labels = i + 1;
+		if (!to->labels[i].key || !to->labels[i].value)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+int registry_add_token(struct registry *registry, struct ops *ops, const struct token_entry *token)
+{
+	struct token_entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry)
+		return -ENOMEM;
+	*entry = *token;
+	if (copy_labels(token, entry) < 0) {
+		codec_fields_free(entry->labels, entry->n_labels);
+		free(entry);
+		return -ENOMEM;
+	}
+	HASH_ADD_STR(registry->tokens, id, entry);
+	if (ops)
+		registry_put_token(ops, entry);
+	return ops && ops->no_memory ? -ENOMEM : 0;
+}
+
+void registry_remove_token(struct registry *registry, struct ops *ops, struct token_entry *token)
+{
+	ops_delete(ops, "token/%s", token->id);
+	HASH_DEL(registry->tokens, token);
+	codec_fields_free(token->labels, token->n_labels);
+	free(token);
+}
+
+/* Appends a version in memory; `ops` NULL: it comes from the store. */
+static int add_version(struct registry *registry, const char *tenant, const char *name,
+	const struct template_version *version, const struct template_version **ret)
+{
+	struct template_entry *entry = find_template(registry, tenant, name);
+	struct template_version *versions;
+
+	if (!entry) {
+		entry = calloc(1, sizeof(*entry));
+		if (!entry)
+			return -ENOMEM;
+		(void)snprintf(entry->key, sizeof(entry->key), "%s/%s", tenant, name);
+		COPY(entry->tenant, tenant);
+		COPY(entry->name, name);
+		HASH_ADD_STR(registry->templates, key, entry);
+	}
+	versions = reallocarray(entry->versions, entry->n_versions + 1, sizeof(*versions));
+	if (!versions) {
+		if (entry->n_versions == 0) {
+			HASH_DEL(registry->templates, entry);
+			free(entry);
+		}
+		return -ENOMEM;
+	}
+	entry->versions = versions;
+	versions[entry->n_versions++] = *version;
+	if (ret)
+		*ret = template_latest(entry);
+	return 0;
+}
+
+int registry_add_template(struct registry *registry, struct ops *ops, const char *tenant,
+	const char *name, const char *digest, uint64_t size, int64_t now_us,
+	const struct template_version **ret)
+{
+	const struct template_entry *old = find_template(registry, tenant, name);
+	struct template_version version = { .version = old ? template_latest(old)->version + 1 : 1,
+		.size = size,
+		.created_us = now_us };
+	Croft__TemplateRecord *message =
+		NEW_MESSAGE(Croft__TemplateRecord, croft__template_record__init);
+
+	if (!message)
+		return -ENOMEM;
+	COPY(version.digest, digest);
+	message->version = version.version;
+	message->size = size;
+	message->created_us = now_us;
+	if (add_version(registry, tenant, name, &version, ret) < 0) {
+		free(message);
+		return -ENOMEM;
+	}
+	/* versions are read back in the order of keys */
+	ops_put(ops,
+		whole(&message->base, codec_set(&message->name, name) &&
+					      codec_set(&message->tenant, tenant) &&
+					      codec_set(&message->digest, digest)),
+		STORE_ABSENT, "template/%s/%s/%010u", tenant, name, version.version);
+	return ops->no_memory ? -ENOMEM : 0;
+}
+
+int registry_add_revoked(struct registry *registry, struct ops *ops, const char *node,
+	const char *public_key, int64_t now_us)
+{
+	Croft__RevokedRecord *message =
+		NEW_MESSAGE(Croft__RevokedRecord, croft__revoked_record__init);
+	struct revoked_entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry || !message) {
+		free(entry);
+		free(message);
+		return -ENOMEM;
+	}
+	COPY(entry->node, node);
+	COPY(entry->public_key, public_key);
+	entry->revoked_us = now_us;
+	HASH_ADD_STR(registry->revoked, node, entry);
+	message->revoked_us = now_us;
+	ops_put(ops,
+		whole(&message->base, codec_set(&message->node, node) &&
+					      codec_set(&message->public_key, public_key)),
+		STORE_ANY, "revoked/%s", node);
+	return ops->no_memory ? -ENOMEM : 0;
+}
+
+void registry_remove_revoked(struct registry *registry, struct ops *ops, const char *node)
+{
+	struct revoked_entry *entry = NULL;
+
+	HASH_FIND_STR(registry->revoked, node, entry);
+	if (!entry)
+		return;
+	ops_delete(ops, "revoked/%s", node);
+	HASH_DEL(registry->revoked, entry);
+	free(entry);
+}
+
+/* ---- load and free ---- */
+struct loading {
+	struct registry *registry;
+	struct err *err;
+};
+
+static int load_key(struct registry *registry, const char *key, const ProtobufCMessage *base)
+{
+	const Croft__KeyRecord *message = (const Croft__KeyRecord *)base;
+	struct key_entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry)
+		return -ENOMEM;
+	COPY(entry->hex, key + strlen("key/"));
+	COPY(entry->tenant, message->tenant);
+	COPY(entry->customer, message->customer);
+	COPY(entry->hint, message->hint);
+	entry->created_us = message->created_us;
+	entry->revoked = message->revoked;
+	entry->role = message->role == CROFT__KEY_ROLE__KEY_ROLE_PROVIDER_OPERATOR   ? ROLE_PROVIDER
+		      : message->role == CROFT__KEY_ROLE__KEY_ROLE_CUSTOMER_OPERATOR ? ROLE_CUSTOMER
+		      : message->role == CROFT__KEY_ROLE__KEY_ROLE_TENANT            ? ROLE_TENANT
+										     : ROLE_NONE;
+	HASH_ADD_STR(registry->keys, hex, entry);
+	return 0;
+}
+
+static int load_token(struct registry *registry, const char *key, const ProtobufCMessage *base)
+{
+	const Croft__TokenRecord *message = (const Croft__TokenRecord *)base;
+	struct token_entry entry = { .created_us = message->created_us,
+		.expires_us = message->expires_us,
+		.used = message->used,
+		.revoked = message->revoked };
+	int r;
+
+	(void)key;
+	COPY(entry.id, message->id);
+	COPY(entry.public_key, message->public_key);
+	COPY(entry.pool, message->pool);
+	COPY(entry.used_by, message->used_by);
+	r = codec_fields_decode(message->labels, message->n_labels, &entry.labels, &entry.n_labels);
+	if (r == 0)
+		r = registry_add_token(registry, NULL, &entry);
+	codec_fields_free(entry.labels, entry.n_labels);
+	return r;
+}
+
+static int load_pool(struct registry *registry, const char *key, const ProtobufCMessage *base)
+{
+	const Croft__PoolRecord *message = (const Croft__PoolRecord *)base;
+	struct pool_entry *entry = calloc(1, sizeof(*entry));
+
+	(void)key;
+	if (!entry)
+		return -ENOMEM;
+	COPY(entry->record.name, message->name);
+	COPY(entry->record.customer, message->customer);
+	entry->record.cpu_overcommit_percent = message->cpu_overcommit_percent;
+	entry->record.shared = message->shared;
+	entry->record.responsibility = strcmp(message->responsibility, "managed")
+					       ? RESPONSIBILITY_SELF
+					       : RESPONSIBILITY_MANAGED;
+	HASH_ADD_STR(registry->pools, record.name, entry);
+	return 0;
+}
+
+static int load_tenant(struct registry *registry, const char *key, const ProtobufCMessage *base)
+{
+	const Croft__TenantRecord *message = (const Croft__TenantRecord *)base;
+	struct tenant_entry *entry = calloc(1, sizeof(*entry));
+
+	(void)key;
+	if (!entry)
+		return -ENOMEM;
+	COPY(entry->name, message->name);
+	COPY(entry->customer, message->customer);
+	HASH_ADD_STR(registry->tenants, name, entry);
+	return 0;
+}
+
+static int load_template(struct registry *registry, const char *key, const ProtobufCMessage *base)
+{
+	const Croft__TemplateRecord *message = (const Croft__TemplateRecord *)base;
+	struct template_version version = { .version = message->version,
+		.size = message->size,
+		.created_us = message->created_us };
+
+	(void)key;
+	COPY(version.digest, message->digest);
+	return add_version(registry, message->tenant, message->name, &version, NULL);
+}
+
+static int load_revoked(struct registry *registry, const char *key, const ProtobufCMessage *base)
+{
+	const Croft__RevokedRecord *message = (const Croft__RevokedRecord *)base;
+	struct revoked_entry *entry = calloc(1, sizeof(*entry));
+
+	(void)key;
+	if (!entry)
+		return -ENOMEM;
+	COPY(entry->node, message->node);
+	COPY(entry->public_key, message->public_key);
+	entry->revoked_us = message->revoked_us;
+	HASH_ADD_STR(registry->revoked, node, entry);
+	return 0;
+}
+
+struct loader {
+	const char *prefix;
+	const ProtobufCMessageDescriptor *descriptor;
+	int (*load)(struct registry *registry, const char *key, const ProtobufCMessage *message);
+	struct loading loading;
+};
+
+static bool load_one(const char *key, const void *value, size_t size, uint64_t revision, void *user)
+{
+	const struct loader *loader = user;
+	ProtobufCMessage *message =
+		codec_unpack(loader->descriptor, key, value, size, loader->loading.err);
+
+	(void)revision;
+	if (!message)
+		return false;
+	if (loader->load(loader->loading.registry, key, message) < 0)
+		(void)err_set(loader->loading.err, FAIL_NO_MEMORY, ENOMEM,
+			"no memory for record %s", key);
+	protobuf_c_message_free_unpacked(message, NULL);
+	return !err_is_set(loader->loading.err);
+}
+
+int registry_load(struct registry *ret, struct store *store, struct err *reterr)
+{
+	struct registry registry = { .keys = NULL };
+	struct err err = ERR_NULL;
+	const struct loading loading = { &registry, &err };
+	struct loader loaders[] = { { "pool/", &croft__pool_record__descriptor, load_pool,
+					    loading },
+		{ "tenant/", &croft__tenant_record__descriptor, load_tenant, loading },
+		{ "key/", &croft__key_record__descriptor, load_key, loading },
+		{ "token/", &croft__token_record__descriptor, load_token, loading },
+		{ "template/", &croft__template_record__descriptor, load_template, loading },
+		{ "revoked/", &croft__revoked_record__descriptor, load_revoked, loading } };
+
+	for (size_t i = 0; i < ARRAY_LEN(loaders) && !err_is_set(&err); i++)
+		(void)store_load(store, loaders[i].prefix, load_one, &loaders[i], &err);
+	if (err_is_set(&err)) {
+		registry_deinit(&registry);
+		if (reterr && !err_is_set(reterr))
+			*reterr = err;
+		return -EIO;
+	}
+	*ret = registry;
+	return 0;
+}
+
+#define FREE_ALL(type, head, before)                                                               \
+	do {                                                                                       \
+		struct type *entry, *next;                                                         \
+		HASH_ITER (hh, head, entry, next) {                                                \
+			HASH_DEL(head, entry);                                                     \
+			before;                                                                    \
+			free(entry);                                                               \
+		}                                                                                  \
+	} while (0)
+
+void registry_deinit(struct registry *registry)
+{
+	FREE_ALL(key_entry, registry->keys, (void)0);
+	FREE_ALL(token_entry, registry->tokens, codec_fields_free(entry->labels, entry->n_labels));
+	FREE_ALL(pool_entry, registry->pools, (void)0);
+	FREE_ALL(tenant_entry, registry->tenants, (void)0);
+	FREE_ALL(template_entry, registry->templates, free(entry->versions));
+	FREE_ALL(revoked_entry, registry->revoked, (void)0);
+}

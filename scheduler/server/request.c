@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See request.h.
+ */
+#include "server/request.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/codec.h"
+#include "wire/json.h"
+
+#define COPY(to, from) ((void)snprintf(to, sizeof(to), "%s", from))
+#define SECRET_BYTES 25
+
+void create_request_deinit(struct create_request *request)
+{
+	request->spec = spec_unref(request->spec);
+	codec_fields_free(request->metadata, request->n_metadata);
+	request->metadata = NULL;
+	request->n_metadata = 0;
+}
+
+static int invalid(const char *field, const char *why, struct err *reterr)
+{
+	(void)err_set(reterr, FAIL_INVALID_ARGUMENT, EINVAL, "%s %s", field, why);
+	err_add(reterr, "field", "%s", field);
+	return -EINVAL;
+}
+
+int request_timeout(const json_t *body, uint64_t *ret, struct err *reterr)
+{
+	return json_get_u64(body, "timeout", 1, TIMEOUT_S_MAX, ret, reterr);
+}
+
+/* The first of several names that is there. */
+static const char *first_of(const json_t *body, const char *a, const char *b)
+{
+	return json_object_get(body, a) ? a : b;
+}
+
+static int read_shape(const json_t *body, const struct options *options, struct sandbox_spec *spec,
+	struct err *reterr)
+{
+	uint64_t vcpus = options->default_vcpus, memory = options->default_memory_mib,
+		 disk = options->default_disk_mib;
+	uint64_t timeout = (uint64_t)(options->default_timeout / USEC_PER_SEC), setup_timeout = 0;
+	const char *setup = "";
+	int r;
+
+	r = json_get_u64(body, first_of(body, "vcpus", "cpuCount"), 1, VCPUS_MAX, &vcpus, reterr);
+	if (r == 0)
+		r = json_get_u64(
+			body, "memoryMB", MEMORY_MIB_MIN, SPEC_MEMORY_MIB_MAX, &memory, reterr);
+	if (r == 0)
+		r = json_get_u64(
+			body, "diskSizeMB", DISK_MIB_MIN, SPEC_DISK_MIB_MAX, &disk, reterr);
+	if (r == 0)
+		r = request_timeout(body, &timeout, reterr);
+	if (r == 0)
+		r = json_get_u64(
+			body, "setupTimeoutMs", 1, 24 * 3600 * 1000, &setup_timeout, reterr);
+	if (r == 0)
+		r = json_get_string(body, "setupCommand", SPEC_TEXT_MAX, &setup, reterr);
+	if (r == 0)
+		r = json_get_bool(body, "secure", &spec->secure, reterr);
+	if (r < 0)
+		return r;
+	spec->vcpus = (uint32_t)vcpus;
+	spec->memory_mib = memory;
+	spec->disk_mib = disk;
+	spec->timeout_s = (uint32_t)timeout;
+	spec->setup_timeout_ms = (uint32_t)setup_timeout;
+	if (*setup && spec_set_setup(spec, setup) < 0)
+		return invalid("setupCommand", "is too long", reterr);
+	return 0;
+}
+
+static int read_env(json_t *body, struct sandbox_spec *spec, struct err *reterr)
+{
+	json_t *env = json_object_get(body, "envVars"), *value;
+	const char *name;
+
+	if (!env || json_is_null(env))
+		return 0;
+	if (!json_is_object(env))
+		return invalid("envVars", "must be an object of strings", reterr);
+	json_object_foreach(env, name, value)
+	{
+		int r;
+
+		if (!json_is_string(value))
+			return invalid("envVars", "must be an object of strings", reterr);
+		if (strlen(json_string_value(value)) != json_string_length(value))
+			return invalid("envVars", "may not contain NUL", reterr);
+		r = spec_add_env(spec, name, json_string_value(value));
+		if (r < 0)
+			return invalid("envVars",
+				r == -EINVAL ? "has a name that no variable can have"
+					     : "is too large",
+				reterr);
+	}
+	return 0;
+}
+
+static int read_metadata(json_t *body, struct create_request *request, struct err *reterr)
+{
+	json_t *metadata = json_object_get(body, "metadata"), *value;
+	const char *name;
+
+	if (!metadata || json_is_null(metadata))
+		return 0;
+	if (!json_is_object(metadata))
+		return invalid("metadata", "must be an object of strings", reterr);
+	if (json_object_size(metadata) > METADATA_MAX)
+		return invalid("metadata", "has more than 64 entries", reterr);
+	if (json_object_size(metadata) == 0)
+		return 0;
+	request->metadata = calloc(json_object_size(metadata), sizeof(*request->metadata));
+	if (!request->metadata)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for metadata");
+	json_object_foreach(metadata, name, value)
+	{
+		struct sandbox_field *field = &request->metadata[request->n_metadata];
+
+		if (!json_is_string(value) || strlen(name) > METADATA_TEXT_MAX ||
+			json_string_length(value) > METADATA_TEXT_MAX ||
+			strlen(json_string_value(value)) != json_string_length(value))
+			return invalid("metadata",
+				"must be an object of strings of at most 4096 bytes", reterr);
+		request->n_metadata++;
+		field->key = strdup(name);
+		field->value = strdup(json_string_value(value));
+		if (!field->key || !field->value)
+			return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for metadata");
+	}
+	return 0;
+}
+
+/* The pool: as named, when it is the tenant's customer's or shared; else the customer's first. */
+static int choose_pool(const json_t *body, const struct server *server, const char *tenant,
+	char *ret, size_t size, struct err *reterr)
+{
+	const struct tenant_entry *entry = registry_tenant(&server->registry, tenant);
+	const char *asked = "";
+	int r = json_get_string(body, "pool", ID_NAME_MAX, &asked, reterr);
+
+	if (r < 0)
+		return r;
+	for (const struct pool_entry *pool = server->registry.pools; pool; pool = pool->hh.next) {
+		bool own = entry && !strcmp(pool->record.customer, entry->customer);
+
+		if (*asked ? strcmp(asked, pool->record.name) != 0 || (!own && !pool->record.shared)
+			   : !own)
+			continue;
+		(void)snprintf(ret, size, "%s", pool->record.name);
+		return 0;
+	}
+	return err_set(
+		reterr, FAIL_POOL_NOT_FOUND, ENOENT, "there is no such pool for this tenant");
+}
+
+static int choose_template(const json_t *body, const struct server *server, const char *tenant,
+	struct create_request *request, struct err *reterr)
+{
+	const struct template_entry *template;
+	const char *name = "base";
+	int r = json_get_string(body, "templateID", ID_NAME_MAX, &name, reterr);
+
+	if (r < 0)
+		return r;
+	template = registry_template(&server->registry, tenant, name);
+	if (!template) {
+		(void)err_set(reterr, FAIL_TEMPLATE_NOT_FOUND, ENOENT,
+			"there is no template of this name");
+		err_add(reterr, "template", "%s", name);
+		return -ENOENT;
+	}
+	COPY(request->spec->template_name, template->name);
+	COPY(request->spec->image_digest, template_latest(template)->digest);
+	COPY(request->alias, template->name);
+	request->spec->image_size = template_latest(template)->size;
+	return 0;
+}
+
+static void make_token(struct rng *rng, char *ret, size_t size)
+{
+	unsigned char bytes[SECRET_BYTES];
+
+	rng_bytes(rng, bytes, sizeof(bytes));
+	for (size_t i = 0; i < sizeof(bytes) && 2 * i + 2 < size; i++)
+		(void)snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+}
+
+int create_request_read(const json_t *body, struct server *server, const char *tenant,
+	struct create_request *ret, struct err *reterr)
+{
+	struct create_request request = { .spec = spec_new() };
+	json_t *members = (json_t *)(uintptr_t)body; /* jansson iterates over what is not const */
+	uint64_t queue_ms = 0;
+	int r;
+
+	if (!request.spec)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for a sandbox");
+	request.spec->secure = true;
+	r = read_shape(body, server->options, request.spec, reterr);
+	if (r == 0)
+		r = read_env(members, request.spec, reterr);
+	if (r == 0)
+		r = read_metadata(members, &request, reterr);
+	if (r == 0)
+		r = json_get_u64(body, "queueTimeoutMs", 0, 3600 * 1000, &queue_ms, reterr);
+	if (r == 0)
+		r = choose_template(body, server, tenant, &request, reterr);
+	if (r == 0)
+		r = choose_pool(body, server, tenant, request.pool, sizeof(request.pool), reterr);
+	if (r == 0) {
+		make_token(&server->rng, request.spec->access_token,
+			sizeof(request.spec->access_token));
+		request.queue_usec = (int64_t)queue_ms * USEC_PER_MSEC;
+		r = spec_check(request.spec, reterr);
+	}
+	if (r < 0) {
+		create_request_deinit(&request);
+		return r;
+	}
+	*ret = request;
+	return 0;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The body of a create, read and checked: E2B's members and croft's own. Unknown members are ignored; a wrong type or
+ * value is INVALID_ARGUMENT naming the member.
+ */
+#pragma once
+
+#include <jansson.h>
+
+#include "server/server.h"
+
+#define METADATA_MAX 64        /* entries */
+#define METADATA_TEXT_MAX 4096 /* bytes of each key and value */
+#define VCPUS_MAX 32
+#define MEMORY_MIB_MIN 64
+#define DISK_MIB_MIN 16
+#define TIMEOUT_S_MAX (30u * 24 * 3600)
+
+struct create_request {
+	struct sandbox_spec *spec;
+	char pool[ID_NAME_MAX + 1];
+	char alias[ID_NAME_MAX + 1];
+	struct sandbox_field *metadata;
+	size_t n_metadata;
+	int64_t queue_usec;
+};
+void create_request_deinit(struct create_request *request);
+
+/* Names are resolved for `tenant`: TEMPLATE_NOT_FOUND, POOL_NOT_FOUND. */
+int create_request_read(const json_t *body, struct server *server, const char *tenant,
+	struct create_request *ret, struct err *reterr);
+/* `timeout` in seconds: 1 and more. */
+int request_timeout(const json_t *body, uint64_t *ret, struct err *reterr);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scheduler's one root object. Every module of this folder gets a borrowed pointer to it and reaches the
+ * others through it; server.c makes them in the written order and takes them down in the reverse. Everything
+ * runs on the loop thread; only the store's writer, the worker and the ZAP handler have threads of their own.
+ */
+#pragma once
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "fleet/fleet.h"
+#include "server/options.h"
+#include "server/registry.h"
+#include "store/store.h"
+#include "wire/endpoint.h"
+
+struct event;
+struct event_base;
+struct http_client;
+
+/* Priorities of the loop: work that came from outside is done before time is said to have passed, so that a
+ * heartbeat that waits in a queue is read before its node is late; bulk goes last. */
+enum loop_priority { LOOP_IO, LOOP_TICK, LOOP_BULK, LOOP_PRIORITIES };
+
+/* What /metrics shows; plain counters of this process. */
+struct counters {
+	uint64_t http_requests[6]; /* by hundreds of the status */
+	uint64_t unauthenticated;
+	uint64_t forbidden;
+	uint64_t link_messages;
+	uint64_t link_invalid; /* frames that were malformed */
+	uint64_t link_unsupported;
+	uint64_t link_wrong_role; /* messages that their sender may not send */
+	uint64_t link_revoked;    /* messages of revoked keys */
+	uint64_t link_send_full;  /* frames dropped because a peer's queue was full */
+	uint64_t enrolled;
+	uint64_t enroll_refused;
+	uint64_t commits;
+	uint64_t commit_failures;
+	uint64_t stalls;
+	uint64_t relay_streams;
+	uint64_t relay_refused;
+	uint64_t relay_bytes_in, relay_bytes_out;
+	uint64_t image_bytes;
+	uint64_t telemetry_records;
+	uint64_t telemetry_repeated;
+	uint64_t telemetry_gaps; /* records that a spool had no room for */
+};
+
+struct server {
+	const struct options *options;
+	struct event_base *base;
+	struct rng rng;
+	void *zmq;
+	struct curve_keys keys;
+	char lineage[ID_SIZE];
+	uint64_t epoch;
+	int64_t started_us;
+
+	struct store *store;
+	struct registry registry;
+	struct worker *worker;
+	struct telemetry *telemetry;
+	struct shell *shell; /* owns the fleet */
+	struct link *link;
+	struct images *images;
+	struct http_client *client;
+	struct relay *relay;
+	struct api *api;
+	struct counters counters;
+	char domain[256];
+	bool stopping;
+};
+
+/* Opens the state directory, loads it, binds both listeners. Runs nothing yet. */
+int server_new(struct server **ret, const struct options *options, struct event_base *base,
+	struct err *reterr);
+void server_free(struct server *server);
+DEFINE_CLEANUP(struct server, server_free)
+/* No new requests; what was acknowledged is durable before server_free() returns. */
+void server_stop(struct server *server);
+/* Nothing is under way any more. */
+bool server_is_idle(const struct server *server);
+
+static inline struct moment moment_now(void)
+{
+	return (struct moment){ .mono_usec = clock_monotonic_usec(),
+		.real_usec = clock_realtime_usec() };
+}
+
+struct ops;
+/* The meta record as it is now: lineage and epoch. */
+void server_put_meta(const struct server *server, struct ops *ops);
+
+/* Paths under the state directory; `buf` has PATH_MAX bytes. */
+const char *state_path(const struct options *options, const char *name, char *buf, size_t size);

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See telemetry.h.
+ */
+#include "server/telemetry.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/table.h"
+#include "server/codec.h"
+#include "server/histogram.h"
+#include "server/message.h"
+#include "server/ops.h"
+#include "server/shell.h"
+
+#define COPY(to, from) ((void)snprintf(to, sizeof(to), "%s", from))
+
+struct stage_count {
+	uint64_t ok, failed, skipped;
+	struct histogram took; /* of those that ran */
+};
+
+struct tenant_stages {
+	char tenant[ID_NAME_MAX + 1];
+	struct stage_count stages[STAGE_MAX_];
+	UT_hash_handle hh;
+};
+
+/* One record as it is shown to people. */
+struct recent {
+	uint64_t seq;
+	int64_t when_us;
+	char what[40]; /* stage or event */
+	enum outcome outcome;
+	int64_t took_us;
+	char sandbox[ID_SIZE];
+	enum fail_code code;
+};
+
+struct node_telemetry {
+	char node[ID_SIZE];
+	uint64_t session; /* that sent last */
+	uint64_t taken;   /* highest seq taken */
+	uint64_t repeated;
+	uint64_t dropped;              /* the spool said so */
+	uint64_t missing;              /* the spool lost them without a word */
+	uint64_t kept[TELEMETRY_KEEP]; /* first seqs of the batches in the store, a ring */
+	unsigned int n_kept, first_kept;
+	struct recent recent[TELEMETRY_RECENT]; /* a ring */
+	unsigned int n_recent, first_recent;
+	UT_hash_handle hh;
+};
+
+/* How many stages of a live sandbox are in the table. */
+struct counted {
+	char sandbox[ID_SIZE];
+	size_t n;
+	UT_hash_handle hh;
+};
+
+struct telemetry {
+	struct server *server;
+	struct counted *counted;
+	struct tenant_stages *tenants;
+	struct node_telemetry *nodes;
+};
+
+int telemetry_new(struct telemetry **ret, struct server *server, struct err *reterr)
+{
+	*ret = calloc(1, sizeof(**ret));
+	if (!*ret)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for telemetry");
+	(*ret)->server = server;
+	return 0;
+}
+
+static void free_nodes(struct telemetry *telemetry)
+{
+	struct node_telemetry *node, *next;
+
+	HASH_ITER (hh, telemetry->nodes, node, next) {
+		HASH_DEL(telemetry->nodes, node);
+		free(node);
+	}
+}
+
+void telemetry_free(struct telemetry *telemetry)
+{
+	if (!telemetry)
+		return;
+	telemetry_reset_stages(telemetry);
+	free_nodes(telemetry);
+	free(telemetry);
+}
+
+/* ---- the table of stages ---- */
+void telemetry_reset_stages(struct telemetry *telemetry)
+{
+	struct tenant_stages *tenant, *next;
+	struct counted *counted, *next_counted;
+
+	HASH_ITER (hh, telemetry->tenants, tenant, next) {
+		HASH_DEL(telemetry->tenants, tenant);
+		free(tenant);
+	}
+	HASH_ITER (hh, telemetry->counted, counted, next_counted) {
+		HASH_DEL(telemetry->counted, counted);
+		free(counted);
+	}
+}
+
+static void count_stage(
+	struct telemetry *telemetry, const struct stage_record *record, const char *tenant_name)
+{
+	struct tenant_stages *tenant = NULL;
+	struct stage_count *count;
+
+	HASH_FIND_STR(telemetry->tenants, tenant_name, tenant);
+	if (!tenant) {
+		tenant = calloc(1, sizeof(*tenant));
+		if (!tenant)
+			return; /* a count is lost, nothing else */
+		COPY(tenant->tenant, tenant_name);
+		HASH_ADD_STR(telemetry->tenants, tenant, tenant);
+	}
+	if ((unsigned int)record->stage >= STAGE_MAX_)
+		return;
+	count = &tenant->stages[record->stage];
+	switch (record->outcome) {
+	case RESULT_OK:
+		count->ok++;
+		histogram_add(&count->took, record->took_us);
+		break;
+	case RESULT_FAILED:
+		count->failed++;
+		histogram_add(&count->took, record->took_us);
+		break;
+	case RESULT_SKIPPED:
+		count->skipped++;
+		break;
+	case RESULT_NONE:
+	case RESULT_MAX_:
+		break;
+	}
+}
+
+void telemetry_count_sandbox(
+	struct telemetry *telemetry, const struct sandbox_record *record, bool is_over)
+{
+	struct counted *counted = NULL;
+	size_t from;
+
+	HASH_FIND_STR(telemetry->counted, record->id, counted);
+	from = counted ? counted->n : 0;
+	for (size_t i = from; i < record->n_stages; i++)
+		count_stage(telemetry, &record->stages[i], record->tenant);
+	if (!counted && !is_over) {
+		counted = calloc(1, sizeof(*counted));
+		if (!counted)
+			return; /* some stages are counted twice, nothing else */
+		COPY(counted->sandbox, record->id);
+		HASH_ADD_STR(telemetry->counted, sandbox, counted);
+	}
+	if (counted)
+		counted->n = MAX(from, record->n_stages);
+	if (counted && is_over) {
+		HASH_DEL(telemetry->counted, counted);
+		free(counted);
+	}
+}
+
+/* Of one tenant, or of all. */
+static void sum(const struct telemetry *telemetry, const char *tenant, enum fail_stage stage,
+	struct stage_count *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	for (const struct tenant_stages *t = telemetry->tenants; t; t = t->hh.next) {
+		const struct stage_count *count = &t->stages[stage];
+
+		if (tenant && strcmp(tenant, t->tenant))
+			continue;
+		ret->ok += count->ok;
+		ret->failed += count->failed;
+		ret->skipped += count->skipped;
+		if (count->took.n)
+			histogram_merge(&ret->took, &count->took);
+	}
+}
+
+void telemetry_totals(
+	const struct telemetry *telemetry, enum fail_stage stage, struct stage_totals *ret)
+{
+	struct stage_count count;
+
+	sum(telemetry, NULL, stage, &count);
+	ret->ok = count.ok;
+	ret->failed = count.failed;
+	ret->skipped = count.skipped;
+	ret->p50_ms = histogram_quantile(&count.took, 0.50) / 1000.0;
+	ret->p99_ms = histogram_quantile(&count.took, 0.99) / 1000.0;
+}
+
+json_t *telemetry_stages_json(const struct telemetry *telemetry, const char *tenant)
+{
+	json_t *list = json_array();
+	double product = 1.0;
+	bool any = false;
+
+	for (unsigned int i = 1; i < STAGE_MAX_; i++) {
+		enum fail_stage stage = (enum fail_stage)i;
+		bool is_start = stage >= STAGE_ADMIT && stage <= STAGE_READY;
+		struct stage_count c;
+		double success;
+
+		sum(telemetry, tenant, stage, &c);
+		if (!is_start && c.ok + c.failed + c.skipped == 0)
+			continue;
+		success = c.ok + c.failed ? (double)c.ok / (double)(c.ok + c.failed) : 1.0;
+		if (is_start && c.ok + c.failed) {
+			product *= success;
+			any = true;
+		}
+		(void)json_array_append_new(list,
+			json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f}", "stage",
+				stage_name(stage), "what", stage_what(stage), "attempts",
+				(json_int_t)(c.ok + c.failed), "ok", (json_int_t)c.ok, "failed",
+				(json_int_t)c.failed, "skipped", (json_int_t)c.skipped, "success",
+				c.ok + c.failed ? json_real(success) : json_null(), "p50_ms",
+				histogram_quantile(&c.took, 0.50) / 1000.0, "p90_ms",
+				histogram_quantile(&c.took, 0.90) / 1000.0, "p99_ms",
+				histogram_quantile(&c.took, 0.99) / 1000.0));
+	}
+	return json_pack(
+		"{s:o, s:o}", "stages", list, "product", any ? json_real(product) : json_null());
+}
+
+/* ---- records of nodes ---- */
+static struct node_telemetry *find_node(const struct telemetry *telemetry, const char *id)
+{
+	struct node_telemetry *node = NULL;
+
+	HASH_FIND_STR(telemetry->nodes, id, node);
+	return node;
+}
+
+static struct node_telemetry *node_for(struct telemetry *telemetry, const char *id)
+{
+	struct node_telemetry *node = find_node(telemetry, id);
+	struct fleet_node_view view;
+
+	if (node)
+		return node;
+	node = calloc(1, sizeof(*node));
+	if (!node)
+		return NULL;
+	COPY(node->node, id);
+	if (fleet_node_get(shell_fleet(telemetry->server->shell), id, &view) == 0)
+		node->taken = view.record->telemetry_acked;
+	HASH_ADD_STR(telemetry->nodes, node, node);
+	return node;
+}
+
+static void remember(struct node_telemetry *node, const struct recent *recent)
+{
+	unsigned int at = (node->first_recent + node->n_recent) % TELEMETRY_RECENT;
+
+	node->recent[at] = *recent;
+	if (node->n_recent < TELEMETRY_RECENT)
+		node->n_recent++;
+	else
+		node->first_recent = (node->first_recent + 1) % TELEMETRY_RECENT;
+}
+
+/* Stages that no report carries: those of a sandbox's life. */
+static bool is_counted_here(enum fail_stage stage)
+{
+	return stage > STAGE_READY && stage != STAGE_STOP && stage != STAGE_RUN;
+}
+
+static void take_record(struct telemetry *telemetry, struct node_telemetry *node,
+	const Croft__TelemetryRecord *record)
+{
+	const struct fleet *fleet = shell_fleet(telemetry->server->shell);
+	struct recent recent = { .seq = record->seq, .when_us = record->when_us };
+	struct stage_record stage;
+	const char *tenant;
+
+	switch (record->body_case) {
+	case CROFT__TELEMETRY_RECORD__BODY_STAGE:
+		if (stage_record_decode(record->stage, &stage) < 0)
+			break; /* of a later version: its number counts, its content is unknown here */
+		COPY(recent.what, stage_name(stage.stage));
+		COPY(recent.sandbox, stage.sandbox);
+		recent.outcome = stage.outcome;
+		recent.took_us = stage.took_us;
+		recent.code = stage.failure.code;
+		tenant = fleet_sandbox_tenant(fleet, stage.sandbox);
+		if (is_counted_here(stage.stage))
+			count_stage(telemetry, &stage, tenant ? tenant : "");
+		break;
+	case CROFT__TELEMETRY_RECORD__BODY_GAP:
+		COPY(recent.what, "gap");
+		node->dropped += record->gap->dropped;
+		telemetry->server->counters.telemetry_gaps += record->gap->dropped;
+		break;
+	case CROFT__TELEMETRY_RECORD__BODY_EVENT:
+		COPY(recent.what, record->event->name);
+		COPY(recent.sandbox, record->event->sandbox);
+		break;
+	case CROFT__TELEMETRY_RECORD__BODY__NOT_SET:
+	default:
+		COPY(recent.what, "unknown");
+		break;
+	}
+	telemetry->server->counters.telemetry_records++;
+	node->taken = record->seq;
+	remember(node, &recent);
+}
+
+static void keep(struct node_telemetry *node, uint64_t first_seq, struct ops *ops)
+{
+	unsigned int at = (node->first_kept + node->n_kept) % TELEMETRY_KEEP;
+
+	if (node->n_kept == TELEMETRY_KEEP) {
+		if (ops)
+			ops_delete(ops, "telemetry/%s/%020llu", node->node,
+				(unsigned long long)node->kept[at]);
+		node->first_kept = (node->first_kept + 1) % TELEMETRY_KEEP;
+		node->n_kept--;
+	}
+	node->kept[at] = first_seq;
+	node->n_kept++;
+}
+
+struct acking {
+	struct telemetry *telemetry;
+	uint64_t session;
+	uint64_t seq;
+};
+
+static void send_ack(struct server *server, uint64_t session, uint64_t seq)
+{
+	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
+	Croft__TelemetryAck ack = MESSAGE(Croft__TelemetryAck, croft__telemetry_ack__init);
+
+	ack.seq = seq;
+	envelope.body_case = CROFT__ENVELOPE__BODY_TELEMETRY_ACK;
+	envelope.telemetry_ack = &ack;
+	(void)link_send(server->link, session, &envelope);
+}
+
+static void on_durable(const struct err *err, void *user)
+{
+	struct acking *acking = user;
+
+	if (!err)
+		send_ack(acking->telemetry->server, acking->session, acking->seq);
+	free(acking);
+}
+
+/* The range [*ret_from, n) of a batch that is to be taken now. A node sends in order and, on each new session, from the
+ * oldest record that it still has: what is missing there is lost; what is missing later is still to come again. */
+static size_t fresh_from(struct telemetry *telemetry, struct node_telemetry *node, uint64_t session,
+	const Croft__TelemetryBatch *batch)
+{
+	size_t from = 0;
+
+	while (from < batch->n_records && batch->records[from]->seq <= node->taken) {
+		node->repeated++;
+		telemetry->server->counters.telemetry_repeated++;
+		from++;
+	}
+	if (from < batch->n_records && node->session != session &&
+		batch->records[from]->seq > node->taken + 1) {
+		node->missing += batch->records[from]->seq - node->taken - 1;
+		telemetry->server->counters.telemetry_gaps +=
+			batch->records[from]->seq - node->taken - 1;
+		node->taken = batch->records[from]->seq - 1;
+	}
+	node->session = session;
+	return from;
+}
+
+/* The records that were taken, as one record of the store. */
+static void put_batch(struct node_telemetry *node, const Croft__TelemetryBatch *batch, size_t from,
+	size_t to, struct ops *ops)
+{
+	Croft__TelemetryBatch part = MESSAGE(Croft__TelemetryBatch, croft__telemetry_batch__init);
+	ProtobufCMessage *copy;
+	uint8_t *data;
+	size_t size;
+
+	part.records = batch->records + from;
+	part.n_records = to - from;
+	size = croft__telemetry_batch__get_packed_size(&part);
+	data = malloc(size + 1);
+	if (data)
+		(void)croft__telemetry_batch__pack(&part, data);
+	copy = data ? protobuf_c_message_unpack(
+			      &croft__telemetry_batch__descriptor, NULL, size, data)
+		    : NULL;
+	free(data);
+	ops_put(ops, copy, STORE_ANY, "telemetry/%s/%020llu", node->node,
+		(unsigned long long)batch->records[from]->seq);
+	keep(node, batch->records[from]->seq, ops);
+}
+
+void telemetry_on_batch(struct telemetry *telemetry, const struct link_message *message,
+	const Croft__TelemetryBatch *batch)
+{
+	struct node_telemetry *node = node_for(telemetry, message->id);
+	struct fleet_event event = { .type = FLEET_NODE_TELEMETRY, .session = message->session };
+	struct ops ops = { .n = 0 };
+	struct acking *acking;
+	size_t from, to;
+
+	if (!node || batch->n_records == 0)
+		return;
+	from = fresh_from(telemetry, node, message->session, batch);
+	for (to = from; to < batch->n_records && batch->records[to]->seq == node->taken + 1; to++)
+		take_record(telemetry, node, batch->records[to]);
+	acking = calloc(1, sizeof(*acking));
+	if (!acking)
+		return; /* the node sends it again */
+	*acking = (struct acking){ telemetry, message->session, node->taken };
+	if (to > from)
+		put_batch(node, batch, from, to, &ops);
+	COPY(event.node, message->id);
+	event.telemetry_seq = node->taken;
+	shell_step(telemetry->server->shell, &event, &ops, on_durable, acking);
+	ops_deinit(&ops);
+}
+
+/* ---- start ---- */
+struct loading {
+	struct telemetry *telemetry;
+	struct err *err;
+};
+
+static bool load_batch(
+	const char *key, const void *value, size_t size, uint64_t revision, void *user)
+{
+	const struct loading *loading = user;
+	Croft__TelemetryBatch *batch;
+	struct node_telemetry *node;
+	char id[ID_SIZE];
+
+	(void)revision;
+	if (sscanf(key, "telemetry/%20[a-z0-9]/", id) != 1)
+		return true;
+	node = node_for(loading->telemetry, id);
+	batch = (Croft__TelemetryBatch *)codec_unpack(
+		&croft__telemetry_batch__descriptor, key, value, size, loading->err);
+	if (!batch)
+		return false;
+	for (size_t i = 0; node && i < batch->n_records; i++)
+		take_record(loading->telemetry, node, batch->records[i]);
+	if (node && batch->n_records)
+		keep(node, batch->records[0]->seq, NULL);
+	croft__telemetry_batch__free_unpacked(batch, NULL);
+	return true;
+}
+
+int telemetry_load(struct telemetry *telemetry, struct err *reterr)
+{
+	struct err err = ERR_NULL;
+	const struct loading loading = { telemetry, &err };
+
+	free_nodes(telemetry);
+	(void)store_load(telemetry->server->store, "telemetry/", load_batch,
+		(void *)(uintptr_t)&loading, &err);
+	if (!err_is_set(&err))
+		return 0;
+	if (reterr && !err_is_set(reterr))
+		*reterr = err;
+	return -EIO;
+}
+
+/* ---- what people see ---- */
+json_t *telemetry_node_json(const struct telemetry *telemetry, const char *id)
+{
+	const struct node_telemetry *node = find_node(telemetry, id);
+	struct fleet_node_view view;
+	uint64_t acked = 0;
+
+	if (fleet_node_get(shell_fleet(telemetry->server->shell), id, &view) == 0)
+		acked = view.record->telemetry_acked;
+	return json_pack("{s:I, s:I, s:I, s:I, s:I}", "received",
+		(json_int_t)(node ? node->taken : acked), "acked", (json_int_t)acked, "repeated",
+		(json_int_t)(node ? node->repeated : 0), "gaps",
+		(json_int_t)(node ? node->dropped : 0), "lost",
+		(json_int_t)(node ? node->missing : 0));
+}
+
+json_t *telemetry_recent_json(const struct telemetry *telemetry, const char *id, uint64_t after)
+{
+	const struct node_telemetry *node = find_node(telemetry, id);
+	json_t *list = json_array();
+
+	for (unsigned int i = 0; node && i < node->n_recent; i++) {
+		const struct recent *recent =
+			&node->recent[(node->first_recent + i) % TELEMETRY_RECENT];
+		char when[CLOCK_RFC3339_SIZE];
+
+		if (recent->seq <= after)
+			continue;
+		(void)json_array_append_new(list,
+			json_pack("{s:I, s:s, s:s, s:s*, s:s*, s:f, s:s*}", "seq",
+				(json_int_t)recent->seq, "when",
+				clock_format_rfc3339(recent->when_us, when, sizeof(when)), "what",
+				recent->what, "outcome",
+				recent->outcome == RESULT_NONE ? NULL
+							       : outcome_name(recent->outcome),
+				"sandbox", *recent->sandbox ? recent->sandbox : NULL, "took_ms",
+				(double)recent->took_us / 1000.0, "code",
+				recent->code == FAIL_NONE ? NULL
+							  : failure_info(recent->code)->name));
+	}
+	return list;
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See view.h.
+ */
+#include "server/view.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/api.h"
+#include "server/telemetry.h"
+#include "wire/json.h"
+
+json_t *view_time(int64_t realtime_us)
+{
+	char text[CLOCK_RFC3339_SIZE];
+
+	return realtime_us > 0 ? json_string(clock_format_rfc3339(realtime_us, text, sizeof(text)))
+			       : json_null();
+}
+
+json_t *view_fields(const struct sandbox_field *fields, size_t n)
+{
+	json_t *object = json_object();
+
+	for (size_t i = 0; i < n; i++)
+		(void)json_object_set_new(object, fields[i].key, json_string(fields[i].value));
+	return object;
+}
+
+/* When its life ends: what the record says, or what it will say once it runs. */
+static int64_t ends_us(const struct sandbox_record *record)
+{
+	if (record->ended_us)
+		return record->ended_us;
+	if (record->ends_us)
+		return record->ends_us;
+	return record->created_us + (int64_t)record->spec->timeout_s * USEC_PER_SEC;
+}
+
+json_t *view_sandbox_e2b(const struct server *server, const struct sandbox_record *record)
+{
+	const char *token = record->spec->access_token;
+
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s?, s:n}", "sandboxID", record->id,
+		"templateID", record->spec->template_name, "clientID",
+		*record->node ? record->node : "none", "alias", record->template_alias,
+		"envdVersion", API_ENVD_VERSION, "domain", server->domain, "envdAccessToken",
+		*token ? token : NULL, "trafficAccessToken");
+}
+
+/* E2B's clients know running and paused only; what it really is stands in `croft`. */
+static const char *e2b_state(enum public_state state)
+{
+	return state == PUBLIC_PAUSED ? "paused" : "running";
+}
+
+json_t *view_sandbox_detail(const struct server *server, const struct sandbox_record *record,
+	const struct fleet_sandbox_view *view)
+{
+	const struct sandbox_spec *spec = record->spec;
+	json_t *object = view_sandbox_e2b(server, record);
+	json_t *more;
+
+	if (!object)
+		return NULL;
+	more = json_pack(
+		"{s:o, s:o, s:s, s:I, s:I, s:I, s:o, s:b, s:{s:s, s:b}, s:[], s:{s:s, s:s, s:o, s:b, s:o}}",
+		"startedAt",
+		view_time(record->started_us ? record->started_us : record->created_us), "endAt",
+		view_time(ends_us(record)), "state", e2b_state(view->state), "cpuCount",
+		(json_int_t)spec->vcpus, "memoryMB", (json_int_t)spec->memory_mib, "diskSizeMB",
+		(json_int_t)spec->disk_mib, "metadata",
+		view_fields(record->metadata, record->n_metadata), "allowInternetAccess", false,
+		"lifecycle", "onTimeout", "kill", "autoResume", false, "volumeMounts", "croft",
+		"state", public_state_name(view->state), "node_state",
+		*record->node ? node_link_name(view->node_link) : "none", "as_of",
+		view_time(view->as_of_us), "certain", view->certain, "stages",
+		view_stages(server, record));
+	if (!more || json_object_update(object, more) < 0) {
+		json_decref(object);
+		object = NULL;
+	}
+	json_decref(more);
+	return object;
+}
+
+/* By attempt, then as a start goes: `dispatch` ends after `accept`, so the order in which records came is not the
+ * readers'. Attempts are a peer's numbers: they are stepped through, not counted through. */
+json_t *view_stages(const struct server *server, const struct sandbox_record *record)
+{
+	enum responsibility responsibility = api_responsibility(server, record->pool);
+	json_t *list = json_array();
+	int64_t attempt = -1, next;
+
+	for (;; attempt = next) {
+		next = INT64_MAX;
+		for (size_t i = 0; i < record->n_stages; i++)
+			if (record->stages[i].attempt > attempt)
+				next = MIN(next, (int64_t)record->stages[i].attempt);
+		if (next == INT64_MAX)
+			return list;
+		for (unsigned int stage = 0; stage < STAGE_MAX_; stage++)
+			for (size_t i = 0; i < record->n_stages; i++)
+				if (record->stages[i].stage == stage && record->stages[i].attempt == next)
+					(void)json_array_append_new(
+						list, json_stage(&record->stages[i], responsibility));
+	}
+}
+
+json_t *view_failure(const struct server *server, const struct sandbox_record *record)
+{
+	const struct failure_context context = { .responsibility =
+							 api_responsibility(server, record->pool),
+		.trace = *record->trace.trace_id ? &record->trace : NULL,
+		.sandbox = record->id,
+		.operation = *record->operation ? record->operation : NULL,
+		.node = *record->node ? record->node : NULL,
+		.pool = record->pool,
+		.tenant = record->tenant,
+		.began_us = record->created_us };
+
+	return err_is_set(&record->failure) ? json_failure(&record->failure, &context)
+					    : json_null();
+}
+
+uint64_t view_version(const struct sandbox_record *record)
+{
+	const uint64_t parts[] = { (uint64_t)record->state, record->generation,
+		record->report_version, record->n_stages, record->attempts,
+		(uint64_t)record->ends_us, (uint64_t)record->ended_us };
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		for (unsigned int k = 0; k < 8; k++)
+			hash = (hash ^ ((parts[i] >> (8 * k)) & 0xff)) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+/* The stage under way: behind the last one that succeeded or was skipped in this attempt. */
+static const char *current_stage(const struct sandbox_record *record)
+{
+	const struct stage_record *last =
+		record->n_stages ? &record->stages[record->n_stages - 1] : NULL;
+
+	if (!last || last->stage < STAGE_ADMIT || last->stage >= STAGE_READY)
+		return NULL;
+	if (last->outcome == RESULT_FAILED)
+		return stage_name(STAGE_PLACE);
+	return stage_name((enum fail_stage)(last->stage + 1));
+}
+
+json_t *view_sandbox(const struct server *server, const struct sandbox_record *record,
+	const struct fleet_sandbox_view *view)
+{
+	const struct sandbox_spec *spec = record->spec;
+	enum public_state state = view ? view->state : PUBLIC_ENDED;
+	char version[24];
+	json_t *object;
+
+	(void)snprintf(version, sizeof(version), "%016" PRIx64, view_version(record));
+	object = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s?, s:s?, s:I, s:i, s:s, s:s, s:s, s:I}",
+		"id", record->id, "state", public_state_name(state), "internal_state",
+		sandbox_state_name(record->state), "tenant", record->tenant, "pool", record->pool,
+		"node", *record->node ? record->node : NULL, "stage",
+		state == PUBLIC_STARTING ? current_stage(record) : NULL, "generation",
+		(json_int_t)record->generation, "incarnation", (int)record->incarnation, "version",
+		version, "template", spec->template_name, "image", spec->image_digest, "vcpus",
+		(json_int_t)spec->vcpus);
+	if (!object)
+		return NULL;
+	(void)json_object_set_new(object, "memory_mib", json_integer((json_int_t)spec->memory_mib));
+	(void)json_object_set_new(object, "disk_mib", json_integer((json_int_t)spec->disk_mib));
+	(void)json_object_set_new(object, "timeout_s", json_integer((json_int_t)spec->timeout_s));
+	(void)json_object_set_new(
+		object, "metadata", view_fields(record->metadata, record->n_metadata));
+	(void)json_object_set_new(object, "created", view_time(record->created_us));
+	(void)json_object_set_new(object, "started", view_time(record->started_us));
+	(void)json_object_set_new(
+		object, "ends", view_time(record->ended_us ? 0 : record->ends_us));
+	(void)json_object_set_new(object, "ended", view_time(record->ended_us));
+	(void)json_object_set_new(object, "end_reason",
+		record->end_reason == END_NONE ? json_null()
+					       : json_string(end_reason_name(record->end_reason)));
+	(void)json_object_set_new(object, "attempts", json_integer((json_int_t)record->attempts));
+	(void)json_object_set_new(object, "trace",
+		*record->trace.trace_id ? json_string(record->trace.trace_id) : json_null());
+	(void)json_object_set_new(object, "operation",
+		*record->operation ? json_string(record->operation) : json_null());
+	(void)json_object_set_new(object, "guest_boot_id",
+		*record->guest_boot_id ? json_string(record->guest_boot_id) : json_null());
+	(void)json_object_set_new(object, "node_state",
+		view && *record->node ? json_string(node_link_name(view->node_link)) : json_null());
+	(void)json_object_set_new(
+		object, "as_of", view ? view_time(view->as_of_us) : view_time(record->ended_us));
+	(void)json_object_set_new(object, "certain", json_boolean(!view || view->certain));
+	(void)json_object_set_new(object, "stages", view_stages(server, record));
+	(void)json_object_set_new(object, "failure", view_failure(server, record));
+	return object;
+}
+
+static json_t *facts(const struct node_record *record)
+{
+	json_t *object = json_object();
+
+	for (enum node_fact i = 0; i < NODE_FACT_MAX_; i++) {
+		const struct node_fact_entry *fact = &record->facts[i];
+
+		if (fact->is_set)
+			(void)json_object_set_new(object, node_fact_name(i),
+				json_pack("{s:s, s:s, s:o}", "who", fact->who, "why", fact->why,
+					"since", view_time(fact->since_us)));
+	}
+	return object;
+}
+
+static json_t *capacity(const struct fleet_node_view *view)
+{
+	const struct node_capacity *c = &view->record->capacity;
+
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "memory_mib",
+		(json_int_t)c->memory_mib, "memory_reserved_mib",
+		(json_int_t)view->memory_reserved_mib, "cpus", (json_int_t)c->cpus,
+		"vcpus_reserved", (json_int_t)view->cpus_reserved, "disk_mib",
+		(json_int_t)c->disk_mib, "disk_reserved_mib", (json_int_t)view->disk_reserved_mib,
+		"max_sandboxes", (json_int_t)c->max_sandboxes, "sandboxes",
+		(json_int_t)view->n_sandboxes, "max_starts", (json_int_t)c->max_starts, "starting",
+		(json_int_t)view->n_starting, "max_vcpus", (json_int_t)c->max_vcpus);
+}
+
+json_t *view_node(const struct server *server, const struct fleet_node_view *view)
+{
+	const struct node_record *record = view->record;
+	const struct failure_context context = { .responsibility =
+							 api_responsibility(server, record->pool),
+		.node = record->id,
+		.pool = record->pool };
+	json_t *object = json_pack(
+		"{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:o, s:I, s:o}", "id",
+		record->id, "pool", record->pool, "hostname", record->hostname, "machine",
+		record->machine, "version", record->version, "state", node_link_name(view->link),
+		"schedulable", view->schedulable, "revoked", record->revoked, "facts",
+		facts(record), "labels", view_fields(record->labels, record->n_labels), "joined",
+		view_time(record->joined_us), "heard", view_time(view->heard_us), "images",
+		(json_int_t)view->n_images, "capacity", capacity(view));
+
+	if (!object)
+		return NULL;
+	(void)json_object_set_new(object, "unschedulable",
+		view->unschedulable && err_is_set(view->unschedulable)
+			? json_failure(view->unschedulable, &context)
+			: json_null());
+	(void)json_object_set_new(
+		object, "telemetry", telemetry_node_json(server->telemetry, record->id));
+	return object;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The SQLite side of the store: one connection, blocking calls, used by one thread at a time. Private to this
+ * folder.
+ *
+ * WAL with synchronous=FULL: a transaction that was committed survives kill -9 and a power cut. Automatic
+ * checkpoints are off, because one of them would stall whichever commit met it; sqlite_db_checkpoint() does a
+ * PASSIVE one between transactions. SQLite ends a transaction by itself after some failures: a ROLLBACK is
+ * only sent where one is still open.
+ */
+#pragma once
+
+#include "store/store.h"
+
+struct sqlite_db;
+
+struct sqlite_batch {
+	const struct store_op *ops;
+	size_t n_ops;
+	enum store_outcome outcome; /* filled in */
+	uint64_t revision;
+};
+
+int sqlite_db_open(struct sqlite_db **ret, const struct store_config *config, struct err *reterr);
+void sqlite_db_close(struct sqlite_db *db);
+DEFINE_CLEANUP(struct sqlite_db, sqlite_db_close)
+
+/* All batches in one transaction. A conflict undoes its own batch only. On failure none was committed. */
+int sqlite_db_apply(
+	struct sqlite_db *db, struct sqlite_batch *const *batches, size_t n, struct err *reterr);
+int sqlite_db_load(
+	struct sqlite_db *db, const char *prefix, store_each each, void *user, struct err *reterr);
+/* *ret_value is the caller's, NULL when there is no such record. */
+int sqlite_db_get(struct sqlite_db *db, const char *key, void **ret_value, size_t *ret_size,
+	uint64_t *ret_revision, struct err *reterr);
+/* Moves the log into the database when it has grown; never waits for anybody. */
+void sqlite_db_checkpoint(struct sqlite_db *db);
