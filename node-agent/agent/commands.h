@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * croft-node's subcommands, a file each. They print to standard output what was asked for and to
+ * standard error what went wrong; the value is the exit status: 0 done, 1 failed, 2 usage.
+ */
+#pragma once
+
+#include "agent/options.h"
+
+int command_join(const struct agent_options *options, int argc, char **argv);
+int command_run(const struct agent_options *options, int argc, char **argv);
+int command_status(const struct agent_options *options, int argc, char **argv);
+
+/* Prints the failure for a person: what, whose, what to do. Returns 1, or 2 for what the caller
+ * mistyped. */
+int command_failed(const struct err *err);

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See host.h.
+ */
+#include "agent/host.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <sys/sysinfo.h>
+
+#include "agent/agent.h"
+#include "agent/images.h"
+#include "agent/kvm.h"
+#include "agent/sandbox.h"
+#include "agent/worker.h"
+#include "base/log.h"
+
+#define LOOK_SEC 5
+#define MIB (1024u * 1024u)
+#define RESERVED_MIB 1024u /* of the host's memory, for everything that is no sandbox */
+#define DISK_PERCENT 85u
+#define DISK_STEP_MIB 64u /* free space is told in such steps, so that a log line is no news */
+
+struct host {
+	struct agent *agent;
+	struct event *timer;
+	bool is_looking, was_able;
+};
+
+struct look {
+	struct host *host;
+	struct sv_capacity found;
+};
+
+static void look_free(struct look *look)
+{
+	if (!look)
+		return;
+	image_list_deinit(&look->found.images);
+	free(look);
+}
+
+static void measure_memory(const struct agent_options *options, struct node_capacity *ret)
+{
+	struct sysinfo info;
+
+	ret->memory_mib = options->memory_mib;
+	if (ret->memory_mib == 0 && sysinfo(&info) == 0) {
+		uint64_t total = (uint64_t)info.totalram * info.mem_unit / MIB;
+
+		ret->memory_mib = total > RESERVED_MIB ? total - RESERVED_MIB : 0;
+	}
+}
+
+static void measure_disk(const struct agent_options *options, struct sv_capacity *ret)
+{
+	struct statvfs fs;
+
+	ret->capacity.disk_mib = options->disk_mib;
+	if (statvfs(options->state, &fs) < 0)
+		return;
+	if (options->disk_mib == 0)
+		ret->capacity.disk_mib =
+			(uint64_t)fs.f_blocks * fs.f_frsize / MIB * DISK_PERCENT / 100;
+	ret->disk_free_mib =
+		(uint64_t)fs.f_bavail * fs.f_frsize / MIB / DISK_STEP_MIB * DISK_STEP_MIB;
+}
+
+/* On a worker: opening /dev/kvm and making a VM may take milliseconds. */
+static void run_look(void *arg, const atomic_bool *stop)
+{
+	struct look *look = arg;
+	const struct agent *agent = look->host->agent;
+	const struct agent_options *options = agent->options;
+	struct node_capacity *capacity = &look->found.capacity;
+	int cpus = get_nprocs();
+
+	(void)stop;
+	measure_memory(options, capacity);
+	capacity->cpus = cpus > 0 ? (uint32_t)cpus : 1;
+	capacity->max_sandboxes = (uint32_t)options->max_sandboxes;
+	capacity->max_starts = (uint32_t)options->max_starts;
+	capacity->max_vcpus = (uint32_t)options->max_vcpus;
+	measure_disk(options, &look->found);
+	(void)kvm_check(options->kvm_device, options->kvm_probe, &look->found.unschedulable);
+	if (images_list(agent->images, &look->found.images) < 0)
+		log_debug("the images cannot be listed");
+}
+
+static void tell(struct host *host, const struct sv_capacity *found)
+{
+	struct sv_event event = { .type = SV_EV_CAPACITY, .capacity = found };
+	bool is_able = !err_is_set(&found->unschedulable);
+
+	if (!is_able && host->was_able)
+		log_failure(LOG_LEVEL_ERROR, "no sandbox can be placed here", &found->unschedulable,
+			NULL);
+	else if (is_able && !host->was_able)
+		log_info("sandboxes can be placed here");
+	host->was_able = is_able;
+	agent_feed(host->agent, &event);
+}
+
+static void done_look(void *arg, bool ran)
+{
+	struct look *look = arg;
+
+	look->host->is_looking = false;
+	if (ran)
+		tell(look->host, &look->found);
+	look_free(look);
+}
+
+static void on_time(evutil_socket_t fd, short what, void *user)
+{
+	struct timeval tv = { .tv_sec = LOOK_SEC };
+	struct host *host = user;
+	struct look *look;
+
+	(void)fd, (void)what;
+	(void)evtimer_add(host->timer, &tv);
+	sandbox_trim_all(host->agent);
+	if (host->is_looking)
+		return;
+	look = calloc(1, sizeof(*look));
+	if (!look)
+		return;
+	look->host = host;
+	if (worker_submit(host->agent->worker, 0, run_look, done_look, look) < 0)
+		look_free(look);
+	else
+		host->is_looking = true;
+}
+
+int host_new(struct host **ret, struct agent *agent, struct err *reterr)
+{
+	struct timeval tv = { .tv_sec = LOOK_SEC };
+	struct host *host = calloc(1, sizeof(*host));
+	struct look look = { .host = host };
+
+	if (host)
+		host->timer = evtimer_new(agent->base, on_time, host);
+	if (!host || !host->timer || evtimer_add(host->timer, &tv) < 0) {
+		host_free(host);
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the host's measures");
+	}
+	host->agent = agent;
+	host->was_able = true; /* so that the first look tells what is wrong */
+	*ret = host;
+	run_look(&look, NULL);
+	tell(host, &look.found);
+	image_list_deinit(&look.found.images);
+	return 0;
+}
+
+void host_free(struct host *host)
+{
+	if (!host)
+		return;
+	if (host->timer)
+		event_free(host->timer);
+	free(host);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tells croft-gateway which sandboxes there are: everything on each new connection to its admin
+ * socket, then every change. The gateway may be down or start later; this side connects again with
+ * back-off and never waits. An access token leaves the agent hashed only.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct event_base;
+struct routes;
+
+int routes_new(
+	struct routes **ret, struct event_base *base, const char *admin_path, struct err *reterr);
+void routes_free(struct routes *routes);
+
+/* Adds or changes. access_token "": none is needed. 0 or -ENOMEM. */
+int routes_set(struct routes *routes, const char *sandbox, const char *vsock_path,
+	const char *access_token, bool ready);
+void routes_unset(struct routes *routes, const char *sandbox);

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The actions of a sandbox that touch its image, its disk, its VMM and its files. Each ends in one
+ * posted result; none feeds the supervisor from inside a step.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/evidence.h"
+#include "agent/guest.h"
+#include "agent/images.h"
+#include "agent/journal.h"
+#include "agent/routes.h"
+#include "agent/sandbox.h"
+#include "agent/vmm.h"
+#include "agent/worker.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "image/disk.h"
+
+#define STOP_MARGIN_MS                                                                             \
+	200 /* the VMM forces the end before the supervisor kills it: it leaves a better record */
+
+/* ---- image ---- */
+
+static void on_image(const struct err *err, void *user)
+{
+	struct sandbox *sandbox = user;
+
+	sandbox->image = NULL;
+	sandbox_post(sandbox, SV_EV_IMAGE_DONE, err);
+}
+
+static void fetch_image(struct sandbox *sandbox, const struct sandbox_spec *spec)
+{
+	struct err err = ERR_NULL;
+
+	image_wait_free(TAKE(sandbox->image));
+	if (images_want(sandbox->agent->images, spec->image_digest, spec->image_size, on_image,
+		    sandbox, &sandbox->image) == 0)
+		return;
+	(void)err_set_at(&err, STAGE_IMAGE, FAIL_NO_MEMORY, ENOMEM, "no memory to bring an image");
+	sandbox_post(sandbox, SV_EV_IMAGE_DONE, &err);
+}
+
+/* ---- file work ---- */
+
+struct file_job {
+	struct sandbox *sandbox;
+	enum sv_event_type result;
+	uint64_t generation;
+	char id[ID_SIZE];
+	bool has_failed;
+	void (*act)(struct file_job *job);
+	char dir[PATH_MAX];     /* the sandbox's own in the state directory */
+	char run_dir[PATH_MAX]; /* "": none */
+	const char *state;
+	const char *cache; /* of disk templates */
+	uint64_t disk_mib;
+	struct err err;
+};
+
+static void run_file_job(void *arg, const atomic_bool *stop)
+{
+	struct file_job *job = arg;
+
+	(void)stop;
+	job->act(job);
+}
+
+static void done_file_job(void *arg, bool ran)
+{
+	struct file_job *job = arg;
+	struct sandbox *sandbox = job->sandbox;
+	struct post post = { .type = job->result, .generation = job->generation, .err = job->err };
+
+	sandbox->n_jobs--;
+	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);
+	free(job);
+	if (ran)
+		agent_post(sandbox->agent, &post);
+}
+
+static void start_file_job(struct sandbox *sandbox, enum sv_event_type result,
+	void (*act)(struct file_job *), uint64_t disk_mib)
+{
+	struct file_job *job = calloc(1, sizeof(*job));
+	struct err err = ERR_NULL;
+	int r = job ? journal_dir(sandbox->agent->options->state, sandbox->id, job->dir) : -ENOMEM;
+
+	if (r == 0) {
+		job->sandbox = sandbox;
+		job->result = result;
+		job->generation = sandbox->generation;
+		job->act = act;
+		job->disk_mib = disk_mib;
+		job->cache = sandbox->agent->options->cache;
+		job->state = sandbox->agent->options->state;
+		job->has_failed = sandbox->has_failed;
+		(void)snprintf(job->id, sizeof(job->id), "%s", sandbox->id);
+		(void)snprintf(job->run_dir, sizeof(job->run_dir), "%s", sandbox->run_dir);
+		/* the same key as the journal's: a removal never overtakes the disk that it removes
+		 * */
+		r = worker_submit(sandbox->agent->worker, (uint64_t)(uintptr_t)sandbox,
+			run_file_job, done_file_job, job);
+	}
+	if (r == 0) {
+		sandbox->n_jobs++;
+		return;
+	}
+	free(job);
+	(void)err_set_at(&err, STAGE_DISK, FAIL_NO_MEMORY, ENOMEM, "no memory for file work");
+	sandbox_post(sandbox, result, &err);
+}
+
+static void act_make_disk(struct file_job *job)
+{
+	char path[PATH_MAX];
+
+	(void)snprintf(path, sizeof(path), "%.4000s/" DISK_NAME, job->dir);
+	if (unlink(path) < 0 && errno != ENOENT)
+		(void)err_set(&job->err, FAIL_DISK_MAKE_FAILED, errno,
+			"cannot remove the disk of an interrupted start");
+	else
+		(void)disk_make(job->cache, job->disk_mib, path, &job->err);
+}
+
+/* All of the sandbox's directory but its journal, then the run directory: can be repeated at any
+ * point. */
+static void act_remove(struct file_job *job)
+{
+	DIR *dir = opendir(job->dir);
+	struct dirent *entry;
+	int r = 0;
+
+	while (dir && (entry = readdir(dir))) {
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") ||
+			!strncmp(entry->d_name, "state", strlen("state")))
+			continue;
+		if (unlinkat(dirfd(dir), entry->d_name, 0) < 0 && errno != ENOENT)
+			r = -errno;
+	}
+	if (dir)
+		(void)closedir(dir);
+	if (*job->run_dir) {
+		int one;
+
+		if (job->has_failed)
+			evidence_keep(job->state, job->run_dir, job->id);
+		one = dir_remove(job->run_dir);
+
+		r = r ? r : one;
+	}
+	if (r < 0)
+		(void)err_set_at(&job->err, STAGE_STOP, FAIL_IO_FAILED, -r,
+			"files of the sandbox cannot be removed");
+}
+
+/* ---- VMM ---- */
+
+void sandbox_post_exit(struct sandbox *sandbox, enum sv_exit reason)
+{
+	struct post post = {
+		.type = SV_EV_VMM_EXITED, .generation = sandbox->generation, .exit_reason = reason
+	};
+
+	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);
+	agent_post(sandbox->agent, &post);
+}
+
+static void on_started(void *user)
+{
+	sandbox_post(user, SV_EV_VMM_STARTED, NULL);
+}
+
+static void on_userspace(void *user)
+{
+	sandbox_post(user, SV_EV_VMM_USERSPACE, NULL);
+}
+
+static void on_status(void *user)
+{
+	struct sandbox *sandbox = user;
+
+	if (sandbox->is_adopting)
+		sandbox_adopt_status(sandbox);
+}
+
+static const char *const exit_names[SV_EXIT_MAX_] = {
+	[SV_EXIT_POWEROFF] = "power-off",
+	[SV_EXIT_RESET] = "reset",
+	[SV_EXIT_PANIC] = "panic",
+	[SV_EXIT_TRIPLE_FAULT] = "triple-fault",
+	[SV_EXIT_KVM_INTERNAL] = "kvm-internal",
+	[SV_EXIT_HOST_MEMORY] = "host-memory",
+	[SV_EXIT_STOPPED] = "stopped",
+	[SV_EXIT_SIGNAL] = "signal",
+	[SV_EXIT_START_FAILED] = "start-failed",
+	[SV_EXIT_BUG] = "bug",
+	[SV_EXIT_KILLED] = "killed",
+	[SV_EXIT_CRASHED] = "crashed",
+	[SV_EXIT_VANISHED] = "vanished",
+};
+
+static void on_exit_of_vmm(const struct vmm_exit *end, void *user)
+{
+	struct sandbox *sandbox = user;
+	struct post post = { .type = SV_EV_VMM_EXITED,
+		.generation = sandbox->generation,
+		.exit_reason = end->reason,
+		.exit_signal = end->signal,
+		.reached_userspace = end->reached_userspace,
+		.err = end->failure };
+
+	log_info("the VMM ended", "sandbox", sandbox->id, "reason", exit_names[end->reason],
+		"signal", end->signal ? LOG_NUM(end->signal) : NULL);
+	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);
+	sandbox->vmm_is_gone = true; /* freed when the post is fed: this is its own callback */
+	agent_post(sandbox->agent, &post);
+}
+
+const struct vmm_handler sandbox_vmm_handler = { .on_started = on_started,
+	.on_userspace = on_userspace,
+	.on_status = on_status,
+	.on_exit = on_exit_of_vmm };
+
+void sandbox_reap(struct sandbox *sandbox)
+{
+	if (!sandbox->vmm_is_gone)
+		return;
+	sandbox->vmm_is_gone = false;
+	sandbox->is_adopting = false;
+	vmm_free(TAKE(sandbox->vmm));
+	sandbox_stop_hello(sandbox);
+}
+
+static void spawn_vmm(struct sandbox *sandbox, const struct sv_vmm_id *intent)
+{
+	struct post post = { .type = SV_EV_VMM_SPAWNED, .generation = sandbox->generation };
+	int r = 0;
+
+	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);
+	post.vmm = *intent;
+	sandbox_set_run_dir(sandbox, intent->run_dir);
+	if (!*sandbox->run_dir)
+		r = err_set(&post.err, FAIL_VMM_START_FAILED, EINVAL,
+			"the sandbox has no run directory");
+	else if (sandbox->vmm)
+		r = err_set(
+			&post.err, FAIL_VMM_START_FAILED, EEXIST, "the sandbox has a VMM already");
+	if (r == 0) {
+		r = dir_make(sandbox->run_dir, 0750);
+		if (r < 0)
+			(void)err_set(&post.err, FAIL_VMM_START_FAILED, -r,
+				"cannot make the run directory");
+	}
+	if (r == 0)
+		r = sandbox_listen_hello(sandbox, &post.err);
+	if (r == 0)
+		r = vmm_spawn(&sandbox->vmm, sandbox->agent->base,
+			sandbox->agent->options->vmm_path, sandbox->run_dir, sandbox->id,
+			&sandbox_vmm_handler, sandbox, &post.vmm, &post.err);
+	if (r < 0)
+		sandbox_stop_hello(sandbox);
+	agent_post(sandbox->agent, &post);
+}
+
+static void start_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec)
+{
+	const struct agent_options *options = sandbox->agent->options;
+	char image[PATH_MAX] = "", disk[PATH_MAX] = "", dir[PATH_MAX];
+	struct vmm_start start = { .kvm = options->kvm_device,
+		.kernel = options->kernel,
+		.initramfs = options->initramfs,
+		.cmdline = options->cmdline,
+		.image = image,
+		.disk = disk,
+		.vcpus = spec->vcpus,
+		.memory_mib = spec->memory_mib };
+
+	if (!sandbox->vmm) {
+		sandbox_post_exit(sandbox, SV_EXIT_VANISHED);
+		return;
+	}
+	(void)images_path(sandbox->agent->images, spec->image_digest, image);
+	if (spec->disk_mib > 0 && journal_dir(options->state, sandbox->id, dir) == 0)
+		(void)snprintf(disk, sizeof(disk), "%.4000s/" DISK_NAME, dir);
+	vmm_start(sandbox->vmm, &start);
+}
+
+/* The VMM of this sandbox, found again where this agent did not start it. */
+static bool have_vmm(struct sandbox *sandbox, const struct sv_vmm_id *id)
+{
+	struct sv_vmm_id found;
+
+	if (sandbox->vmm)
+		return true;
+	sandbox_set_run_dir(sandbox, id->run_dir);
+	return *sandbox->run_dir && vmm_find(&sandbox->vmm, sandbox->agent->base, sandbox->run_dir,
+					    id, &sandbox_vmm_handler, sandbox, &found, NULL) == 0;
+}
+
+static void stop_vmm(struct sandbox *sandbox)
+{
+	uint64_t grace = sandbox->agent->options->stop_grace_ms;
+
+	if (!sandbox->vmm) {
+		sandbox_post_exit(sandbox, SV_EXIT_VANISHED);
+		return;
+	}
+	grace = grace > STOP_MARGIN_MS ? grace - STOP_MARGIN_MS : 0;
+	/* asked both ways: a guest without ACPI hears croft-guest's word, one whose croft-guest
+	 * hangs the button */
+	sandbox_power_off(sandbox);
+	if (vmm_stop(sandbox->vmm, (uint32_t)grace) < 0)
+		(void)vmm_kill(sandbox->vmm);
+}
+
+static void kill_vmm(struct sandbox *sandbox, const struct sv_vmm_id *id)
+{
+	struct vmm_exit end;
+
+	if (have_vmm(sandbox, id)) {
+		(void)vmm_kill(sandbox->vmm); /* -ESRCH: its end is on the way already */
+		return;
+	}
+	if (*sandbox->run_dir && vmm_last_word(sandbox->run_dir, &end))
+		on_exit_of_vmm(&end, sandbox);
+	else
+		sandbox_post_exit(sandbox, SV_EXIT_VANISHED);
+}
+
+static void route(struct sandbox *sandbox, const struct sandbox_spec *spec, bool ready)
+{
+	char path[PATH_MAX];
+
+	/* it said hello: from now on what a guest connects to is none of the agent's */
+	if (ready)
+		sandbox_stop_hello(sandbox);
+	(void)snprintf(path, sizeof(path), "%.4000s/vsock.sock", sandbox->run_dir);
+	if (routes_set(sandbox->agent->routes, sandbox->id, path,
+		    spec->secure ? spec->access_token : "", ready) < 0)
+		log_error("no memory for a route, the gateway does not know the sandbox", "sandbox",
+			sandbox->id);
+}
+
+void sandbox_cancel(struct sandbox *sandbox)
+{
+	image_wait_free(TAKE(sandbox->image));
+	guest_call_free(TAKE(sandbox->call));
+	sandbox->spec = spec_unref(sandbox->spec);
+	(void)evtimer_del(sandbox->retry);
+	sandbox->is_adopting = false;
+}
+
+void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
+{
+	switch (action->type) {
+	case SV_DO_FETCH_IMAGE:
+		fetch_image(sandbox, action->spec);
+		break;
+	case SV_DO_MAKE_DISK:
+		if (action->spec->disk_mib > 0)
+			start_file_job(
+				sandbox, SV_EV_DISK_DONE, act_make_disk, action->spec->disk_mib);
+		else
+			sandbox_post(sandbox, SV_EV_DISK_DONE, NULL);
+		break;
+	case SV_DO_SPAWN_VMM:
+		spawn_vmm(sandbox, &action->vmm);
+		break;
+	case SV_DO_START_VMM:
+		start_vmm(sandbox, action->spec);
+		break;
+	case SV_DO_ADOPT_VMM:
+		sandbox_adopt(sandbox, &action->vmm);
+		break;
+	case SV_DO_CONFIGURE_GUEST:
+		sandbox->tries = 0;
+		sandbox_configure(sandbox, action->spec);
+		break;
+	case SV_DO_RUN_SETUP:
+		sandbox_setup(sandbox, action->spec, &action->trace, action->timeout_usec);
+		break;
+	case SV_DO_ROUTE:
+		route(sandbox, action->spec, action->ready);
+		break;
+	case SV_DO_UNROUTE:
+		routes_unset(sandbox->agent->routes, sandbox->id);
+		break;
+	case SV_DO_STOP_VMM:
+		stop_vmm(sandbox);
+		break;
+	case SV_DO_KILL_VMM:
+		kill_vmm(sandbox, &action->vmm);
+		break;
+	case SV_DO_CANCEL:
+		sandbox_cancel(sandbox);
+		break;
+	case SV_DO_REMOVE_FILES:
+		start_file_job(sandbox, SV_EV_REMOVED, act_remove, 0);
+		break;
+	default:
+		perform_shared(sandbox->agent, action);
+		break;
+	}
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the agent holds of one sandbox: the queue of its actions, its VMM, its calls to the guest,
+ * its listener for the guest's hello, its files. The state machine is the supervisor's; here is
+ * only what an action needs a place for. The object is made by the first action (or the journal)
+ * that names the sandbox and goes when nothing is left of it.
+ *
+ *   sandbox.c         the object, its queue, its journal
+ *   sandbox-act.c     image, disk, VMM, removal
+ *   sandbox-guest.c   hello, configuration, setup, adoption
+ */
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "agent/agent.h"
+#include "agent/todo.h"
+#include "base/table.h"
+
+struct evconnlistener;
+struct guest_call;
+struct hello_listener;
+struct image_wait;
+struct vmm;
+
+#define DISK_NAME "disk"
+
+struct sandbox {
+	UT_hash_handle hh;
+	struct agent *agent;
+	char id[ID_SIZE];
+	uint64_t generation; /* of the last action */
+	STAILQ_HEAD(, todo) queue;
+	bool is_busy;        /* a journal write or removal is with the worker: the queue stands */
+	unsigned int n_jobs; /* of all kinds */
+
+	char run_dir[PATH_MAX]; /* "": none yet */
+	bool has_failed;        /* its console is kept */
+	struct vmm *vmm;
+	bool vmm_is_gone; /* its end was posted; freed with the next turn */
+	bool is_adopting;
+	char guest_boot_id[BOOT_ID_SIZE]; /* by which an adopted VM is known */
+	struct guest_call *call;          /* configure, setup, or the info of an adoption */
+	struct guest_call *power_off;
+	struct image_wait *image;
+	struct hello_listener *hello;
+	struct sandbox_spec *spec; /* of the call under way */
+	unsigned int tries;        /* of the call under way */
+	struct event *retry;
+};
+
+/* sandbox.c */
+void sandbox_queue(struct agent *agent, struct sv_action *action); /* takes the action's contents */
+void sandbox_run_queues(struct agent *agent);
+struct sandbox *sandbox_find(struct agent *agent, const char *id);
+/* One that the journal named at the start. */
+int sandbox_load(struct agent *agent, const struct sv_journal *journal);
+/* Frees the object when nothing is left of it. */
+void sandbox_settle(struct sandbox *sandbox);
+void sandbox_set_run_dir(struct sandbox *sandbox, const char *path);
+/* A result of this sandbox without more than an error (NULL: it worked). */
+void sandbox_post(struct sandbox *sandbox, enum sv_event_type type, const struct err *err);
+/* After the worker was freed. The VMs live on. */
+void sandbox_free_all(struct agent *agent);
+/* Every few seconds. */
+void sandbox_trim_all(struct agent *agent);
+/* The turn after a VMM's end. */
+void sandbox_reap(struct sandbox *sandbox);
+
+/* sandbox-act.c */
+void sandbox_perform(struct sandbox *sandbox, struct sv_action *action);
+void sandbox_cancel(struct sandbox *sandbox);
+void sandbox_post_exit(struct sandbox *sandbox, enum sv_exit reason);
+extern const struct vmm_handler sandbox_vmm_handler;
+
+/* sandbox-guest.c */
+void sandbox_configure(struct sandbox *sandbox, const struct sandbox_spec *spec);
+void sandbox_setup(struct sandbox *sandbox, const struct sandbox_spec *spec,
+	const struct trace *trace, int64_t timeout_usec);
+void sandbox_adopt(struct sandbox *sandbox, const struct sv_vmm_id *id);
+void sandbox_ask_status(struct sandbox *sandbox);
+void sandbox_adopt_status(struct sandbox *sandbox); /* the VMM answered */
+int sandbox_listen_hello(struct sandbox *sandbox, struct err *reterr);
+void sandbox_stop_hello(struct sandbox *sandbox);
+void sandbox_power_off(struct sandbox *sandbox);
+
+/* perform.c */
+void perform_shared(struct agent *agent, const struct sv_action *action);
+void perform_stage(struct agent *agent, const struct stage_record *stage);

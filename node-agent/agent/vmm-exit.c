@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Why a VMM ended. Its own record weighs most; the exit status says the same in a number; a process
+ * that left neither was killed or crashed. Which of the two is known only of our own children.
+ */
+#include "agent/vmm-exit.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "wire/check.h"
+
+#define RECORD_MAX (64 * 1024)
+
+static enum sv_exit reason_of(unsigned int reason)
+{
+	switch (reason) {
+	case CROFT__VMM_EXIT_REASON__VMM_EXIT_POWEROFF:
+		return SV_EXIT_POWEROFF;
+	case CROFT__VMM_EXIT_REASON__VMM_EXIT_RESET:
+		return SV_EXIT_RESET;
+	case CROFT__VMM_EXIT_REASON__VMM_EXIT_PANIC:
+		return SV_EXIT_PANIC;
+	case CROFT__VMM_EXIT_REASON__VMM_EXIT_TRIPLE_FAULT:
+		return SV_EXIT_TRIPLE_FAULT;
+	case CROFT__VMM_EXIT_REASON__VMM_EXIT_KVM_INTERNAL:
+		return SV_EXIT_KVM_INTERNAL;
+	case CROFT__VMM_EXIT_REASON__VMM_EXIT_HOST_MEMORY:
+		return SV_EXIT_HOST_MEMORY;
+	case CROFT__VMM_EXIT_REASON__VMM_EXIT_STOPPED:
+		return SV_EXIT_STOPPED;
+	case CROFT__VMM_EXIT_REASON__VMM_EXIT_SIGNAL:
+		return SV_EXIT_SIGNAL;
+	case CROFT__VMM_EXIT_REASON__VMM_EXIT_START_FAILED:
+		return SV_EXIT_START_FAILED;
+	case CROFT__VMM_EXIT_REASON__VMM_EXIT_USAGE:
+	case CROFT__VMM_EXIT_REASON__VMM_EXIT_BUG:
+		return SV_EXIT_BUG;
+	default:
+		return SV_EXIT_MAX_;
+	}
+}
+
+void vmm_failure_decode(const Croft__VmmFailure *failure, struct err *ret)
+{
+	enum fail_code code = failure_by_name(failure->code);
+	int err_no = failure->err_no > 0 && failure->err_no < 4096 ? failure->err_no : 0;
+
+	if (code == FAIL_NONE)
+		code = FAIL_VMM_START_FAILED;
+	(void)err_set(ret, code, err_no, "%.200s",
+		*failure->message ? failure->message : "the VMM gave no message");
+}
+
+bool vmm_last_word(const char *run_dir, struct vmm_exit *ret)
+{
+	CLEANUP_FREE char *data = NULL;
+	char path[PATH_MAX];
+	Croft__VmmExit *record;
+	enum sv_exit reason;
+	size_t size;
+
+	(void)snprintf(path, sizeof(path), "%s/exit", run_dir);
+	if (file_read(path, RECORD_MAX, &data, &size) < 0 || size == 0)
+		return false;
+	record = (Croft__VmmExit *)(void *)check_unpack(
+		&croft__vmm_exit__descriptor, data, size, NULL);
+	if (!record)
+		return false;
+	reason = reason_of((unsigned int)record->reason);
+	if (reason != SV_EXIT_MAX_) {
+		memset(ret, 0, sizeof(*ret));
+		ret->reason = reason;
+		ret->reached_userspace = record->reached_userspace;
+		if (record->failure)
+			vmm_failure_decode(record->failure, &ret->failure);
+	}
+	croft__vmm_exit__free_unpacked(record, NULL);
+	return reason != SV_EXIT_MAX_;
+}
+
+void vmm_exit_read(const char *run_dir, const siginfo_t *info, struct vmm_exit *ret)
+{
+	if (vmm_last_word(run_dir, ret))
+		return;
+	memset(ret, 0, sizeof(*ret));
+	ret->reason = SV_EXIT_CRASHED;
+	if (!info)
+		return;
+	if (info->si_code == CLD_EXITED) {
+		enum sv_exit reason = reason_of((unsigned int)info->si_status);
+
+		ret->reason = reason != SV_EXIT_MAX_ ? reason : SV_EXIT_BUG;
+		return;
+	}
+	ret->signal = info->si_status;
+	if (info->si_status == SIGKILL)
+		ret->reason = SV_EXIT_KILLED;
+}

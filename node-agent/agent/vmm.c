@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See vmm.h. The control socket is a SOCK_SEQPACKET connection that the VMM accepts from a listener
+ * which it inherited; a later agent connects to the same path.
+ */
+#include "agent/vmm.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/message.h"
+#include "agent/pidref.h"
+#include "agent/vmm-exit.h"
+#include "agent/vmm-spawn.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "wire/check.h"
+
+#define PACKET_MAX (64 * 1024)
+#define PACKETS_PER_TURN 32
+#define REFUSED_GRACE_SEC 2 /* a VMM that refused its start ends by itself; else it is ended */
+#define GUEST_CID 3
+#define START_FDS_MAX 7
+
+struct vmm {
+	struct event_base *base;
+	char run_dir[PATH_MAX];
+	struct vmm_handler handler;
+	void *user;
+	int pid_fd, control_fd;
+	struct event *pid_event, *control_event, *kill_timer;
+	uint64_t last_id, start_id, status_id;
+	struct err start_failure;
+};
+
+static void on_kill_timer(evutil_socket_t fd, short what, void *user)
+{
+	struct vmm *vmm = user;
+
+	(void)fd, (void)what;
+	(void)vmm_kill(vmm);
+}
+
+static void on_process_end(evutil_socket_t fd, short what, void *user)
+{
+	struct vmm *vmm = user;
+	siginfo_t info = { .si_pid = 0 };
+	struct vmm_exit end;
+	bool is_child;
+
+	(void)what;
+	is_child = waitid(P_PIDFD, (id_t)fd, &info, WEXITED | WNOHANG) == 0;
+	if (is_child && info.si_pid == 0)
+		return; /* not yet: the pidfd stays readable once it is */
+	(void)event_del(vmm->pid_event);
+	vmm_exit_read(vmm->run_dir, is_child ? &info : NULL, &end);
+	if (err_is_set(&vmm->start_failure)) {
+		end.reason = SV_EXIT_START_FAILED;
+		end.failure = vmm->start_failure;
+	}
+	if (vmm->handler.on_exit)
+		vmm->handler.on_exit(&end, vmm->user);
+}
+
+/* Remembers why and ends the process; on_exit tells. */
+static void start_failed(struct vmm *vmm, const struct err *err, bool at_once)
+{
+	struct timeval grace = { .tv_sec = at_once ? 0 : REFUSED_GRACE_SEC };
+
+	if (!err_is_set(&vmm->start_failure))
+		vmm->start_failure = *err;
+	if (!vmm->kill_timer || evtimer_add(vmm->kill_timer, &grace) < 0)
+		(void)vmm_kill(vmm);
+}
+
+/* ---- control socket ---- */
+
+static void close_control(struct vmm *vmm)
+{
+	if (vmm->control_event)
+		event_free(vmm->control_event);
+	vmm->control_event = NULL;
+	vmm->control_fd = fd_close(vmm->control_fd);
+}
+
+static void take_event(struct vmm *vmm, const Croft__VmmEvent *event)
+{
+	switch (event->kind) {
+	case CROFT__VMM_EVENT_KIND__VMM_EVENT_STARTED:
+		if (vmm->handler.on_started)
+			vmm->handler.on_started(vmm->user);
+		break;
+	case CROFT__VMM_EVENT_KIND__VMM_EVENT_USERSPACE:
+		if (vmm->handler.on_userspace)
+			vmm->handler.on_userspace(vmm->user);
+		break;
+	default:
+		break; /* what ends a VM is told by its exit record */
+	}
+}
+
+static void take_response(struct vmm *vmm, const Croft__VmmResponse *response)
+{
+	if (response->id == vmm->start_id && response->failure) {
+		struct err err = ERR_NULL;
+
+		vmm_failure_decode(response->failure, &err);
+		start_failed(vmm, &err, false);
+	} else if (response->id == vmm->status_id && response->status) {
+		/* what was missed, in the order in which it happened */
+		for (size_t i = 0; i < response->status->n_events; i++)
+			take_event(vmm, response->status->events[i]);
+		if (vmm->handler.on_status)
+			vmm->handler.on_status(vmm->user);
+	} else if (response->failure) {
+		log_warn("the VMM refused a request", "run", vmm->run_dir, "code",
+			response->failure->code);
+	}
+}
+
+static void take_packet(struct vmm *vmm, const void *data, size_t size)
+{
+	Croft__VmmMessage *message;
+
+	message = (Croft__VmmMessage *)(void *)check_unpack(
+		&croft__vmm_message__descriptor, data, size, NULL);
+	if (!message) {
+		log_warn("the VMM sent what is no message", "run", vmm->run_dir);
+		return;
+	}
+	if (message->body_case == CROFT__VMM_MESSAGE__BODY_EVENT)
+		take_event(vmm, message->event);
+	else if (message->body_case == CROFT__VMM_MESSAGE__BODY_RESPONSE)
+		take_response(vmm, message->response);
+	croft__vmm_message__free_unpacked(message, NULL);
+}
+
+static void on_control(evutil_socket_t fd, short what, void *user)
+{
+	struct vmm *vmm = user;
+	CLEANUP_FREE uint8_t *packet = malloc(PACKET_MAX);
+
+	(void)what;
+	for (int i = 0; packet && i < PACKETS_PER_TURN; i++) {
+		ssize_t n = recv(fd, packet, PACKET_MAX, 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n <= 0) {
+			/* it ends, or another agent took over; the pidfd tells which */
+			close_control(vmm);
+			return;
+		}
+		take_packet(vmm, packet, (size_t)n);
+		if (vmm->control_fd != fd)
+			return;
+	}
+}
+
+static int connect_control(struct vmm *vmm)
+{
+	char path[PATH_MAX];
+
+	if (vmm->control_fd >= 0)
+		return 0;
+	(void)snprintf(path, sizeof(path), "%.4000s/control.sock", vmm->run_dir);
+	vmm->control_fd = unix_connect(path, SOCK_SEQPACKET);
+	if (vmm->control_fd < 0) {
+		int r = vmm->control_fd;
+
+		vmm->control_fd = -1;
+		return r;
+	}
+	vmm->control_event =
+		event_new(vmm->base, vmm->control_fd, EV_READ | EV_PERSIST, on_control, vmm);
+	if (!vmm->control_event || event_add(vmm->control_event, NULL) < 0) {
+		close_control(vmm);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+static int send_request(struct vmm *vmm, Croft__VmmRequest *request, const int *fds, size_t n_fds)
+{
+	CLEANUP_FREE uint8_t *packet = NULL;
+	size_t size;
+	ssize_t n;
+	int r = connect_control(vmm);
+
+	if (r < 0)
+		return r;
+	request->id = ++vmm->last_id;
+	size = croft__vmm_request__get_packed_size(request);
+	if (size > PACKET_MAX)
+		return -EMSGSIZE;
+	packet = malloc(size);
+	if (!packet)
+		return -ENOMEM;
+	(void)croft__vmm_request__pack(request, packet);
+	n = unix_send_fds(vmm->control_fd, packet, size, fds, n_fds);
+	return n < 0 ? (int)n : 0;
+}
+
+/* ---- the object ---- */
+
+static int vmm_new(struct vmm **ret, struct event_base *base, const char *run_dir,
+	const struct vmm_handler *handler, void *user)
+{
+	struct vmm *vmm = calloc(1, sizeof(*vmm));
+
+	if (!vmm)
+		return -ENOMEM;
+	vmm->base = base;
+	vmm->handler = *handler;
+	vmm->user = user;
+	vmm->pid_fd = vmm->control_fd = -1;
+	(void)snprintf(vmm->run_dir, sizeof(vmm->run_dir), "%s", run_dir);
+	vmm->kill_timer = evtimer_new(base, on_kill_timer, vmm);
+	if (!vmm->kill_timer) {
+		vmm_free(vmm);
+		return -ENOMEM;
+	}
+	*ret = vmm;
+	return 0;
+}
+
+static int watch(struct vmm *vmm, int pid_fd)
+{
+	vmm->pid_fd = pid_fd;
+	vmm->pid_event = event_new(vmm->base, pid_fd, EV_READ | EV_PERSIST, on_process_end, vmm);
+	return vmm->pid_event && event_add(vmm->pid_event, NULL) == 0 ? 0 : -ENOMEM;
+}
+
+static void identify(struct sv_vmm_id *id, pid_t pid, uint64_t ticks, const char *run_dir)
+{
+	id->pid = pid;
+	id->start_ticks = ticks;
+	pidref_boot_id(id->host_boot_id);
+	if (!*id->run_dir)
+		(void)snprintf(id->run_dir, sizeof(id->run_dir), "%s", run_dir);
+}
+
+int vmm_spawn(struct vmm **ret, struct event_base *base, const char *program, const char *run_dir,
+	const char *sandbox, const struct vmm_handler *handler, void *user,
+	struct sv_vmm_id *ret_id, struct err *reterr)
+{
+	struct vmm *vmm = NULL;
+	uint64_t ticks = 0;
+	int pid_fd = -1, r;
+	pid_t pid;
+
+	r = vmm_new(&vmm, base, run_dir, handler, user);
+	if (r < 0)
+		return err_set_at(
+			reterr, STAGE_VMM, FAIL_NO_MEMORY, ENOMEM, "no memory for the VMM");
+	r = vmm_spawn_process(program, run_dir, sandbox, &pid, reterr);
+	if (r < 0)
+		goto fail;
+	/* our own child: the number cannot be another's before we have waited for it */
+	r = pidref_start_ticks(pid, &ticks);
+	if (r == 0 || r == -ESRCH)
+		pid_fd = pidref_open_child(pid);
+	if (pid_fd < 0 || watch(vmm, pid_fd) < 0) {
+		r = err_set(reterr, FAIL_VMM_START_FAILED, errno, "cannot watch the VMM's process");
+		(void)kill(pid, SIGKILL);
+		goto fail;
+	}
+	identify(ret_id, pid, ticks, run_dir);
+	*ret = vmm;
+	return 0;
+fail:
+	vmm_free(vmm);
+	return r;
+}
+
+int vmm_find(struct vmm **ret, struct event_base *base, const char *run_dir,
+	const struct sv_vmm_id *id, const struct vmm_handler *handler, void *user,
+	struct sv_vmm_id *ret_id, struct err *reterr)
+{
+	char boot_id[HOST_BOOT_ID_SIZE];
+	uint64_t ticks = id->start_ticks;
+	pid_t pid = (pid_t)id->pid;
+	struct vmm *vmm = NULL;
+	int pid_fd, r;
+
+	pidref_boot_id(boot_id);
+	if (*id->host_boot_id && strcmp(id->host_boot_id, boot_id) != 0)
+		return err_set(reterr, FAIL_VM_VANISHED, ESRCH, "the host was started again");
+	if (pid == 0)
+		/* the agent died between the spawn and the record of it */
+		pid = vmm_search_process(run_dir, &ticks);
+	pid_fd = pid > 0 ? pidref_open(pid, ticks) : -ESRCH;
+	if (pid_fd < 0)
+		return err_set(reterr, FAIL_VM_VANISHED, -pid_fd, "the VMM's process is gone");
+	r = vmm_new(&vmm, base, run_dir, handler, user);
+	if (r == 0)
+		r = watch(vmm, pid_fd);
+	else
+		(void)fd_close(pid_fd);
+	if (r < 0) {
+		vmm_free(vmm);
+		return err_set_at(
+			reterr, STAGE_RUN, FAIL_NO_MEMORY, ENOMEM, "no memory for the VMM");
+	}
+	*ret_id = *id;
+	identify(ret_id, pid, ticks, run_dir);
+	*ret = vmm;
+	return 0;
+}
+
+void vmm_free(struct vmm *vmm)
+{
+	if (!vmm)
+		return;
+	close_control(vmm);
+	if (vmm->pid_event)
+		event_free(vmm->pid_event);
+	if (vmm->kill_timer)
+		event_free(vmm->kill_timer);
+	(void)fd_close(vmm->pid_fd);
+	free(vmm);
+}
+
+/* ---- requests ---- */
+
+int vmm_kill(struct vmm *vmm)
+{
+	return pidref_signal(vmm->pid_fd, SIGKILL);
+}
+
+int vmm_stop(struct vmm *vmm, uint32_t grace_ms)
+{
+	Croft__VmmRequest request = MESSAGE(Croft__VmmRequest, croft__vmm_request);
+	Croft__VmmStop stop = MESSAGE(Croft__VmmStop, croft__vmm_stop);
+
+	stop.force = grace_ms == 0;
+	stop.grace_ms = grace_ms;
+	request.body_case = CROFT__VMM_REQUEST__BODY_STOP;
+	request.stop = &stop;
+	return send_request(vmm, &request, NULL, 0);
+}
+
+int vmm_ask_status(struct vmm *vmm)
+{
+	Croft__VmmRequest request = MESSAGE(Croft__VmmRequest, croft__vmm_request);
+	Croft__VmmStatusRequest status =
+		MESSAGE(Croft__VmmStatusRequest, croft__vmm_status_request);
+	int r;
+
+	request.body_case = CROFT__VMM_REQUEST__BODY_STATUS;
+	request.status = &status;
+	r = send_request(vmm, &request, NULL, 0);
+	if (r == 0)
+		vmm->status_id = vmm->last_id;
+	return r;
+}
+
+struct fd_list {
+	int fds[START_FDS_MAX];
+	size_t n;
+};
+
+static void fd_list_close(struct fd_list *list)
+{
+	while (list->n > 0)
+		(void)fd_close(list->fds[--list->n]);
+}
+
+static int add_file(struct fd_list *list, const char *path, int flags, enum fail_code code,
+	const char *what, struct err *reterr)
+{
+	int fd = open(path, flags | O_CLOEXEC | O_NOCTTY, 0600);
+
+	if (fd < 0) {
+		(void)err_set_at(reterr, STAGE_VMM, code, errno, "cannot open %s", what);
+		err_add(reterr, "path", "%.90s", path);
+		return -errno;
+	}
+	list->fds[list->n++] = fd;
+	return 0;
+}
+
+static int open_all(
+	struct vmm *vmm, const struct vmm_start *start, struct fd_list *list, struct err *reterr)
+{
+	char path[PATH_MAX];
+	int r, fd;
+
+	r = add_file(list, start->kvm, O_RDWR, FAIL_KVM_UNAVAILABLE, "the KVM device", reterr);
+	if (r == 0)
+		r = add_file(list, start->kernel, O_RDONLY, FAIL_KERNEL_MISSING, "the guest kernel",
+			reterr);
+	if (r == 0 && *start->initramfs)
+		r = add_file(list, start->initramfs, O_RDONLY, FAIL_KERNEL_MISSING,
+			"the guest's initramfs", reterr);
+	if (r == 0)
+		r = add_file(
+			list, start->image, O_RDONLY, FAIL_VMM_START_FAILED, "the image", reterr);
+	if (r == 0 && *start->disk)
+		r = add_file(list, start->disk, O_RDWR, FAIL_VMM_START_FAILED, "the writable disk",
+			reterr);
+	if (r < 0)
+		return r;
+	(void)snprintf(path, sizeof(path), "%.4000s/vsock.sock", vmm->run_dir);
+	fd = unix_listen(path, SOCK_STREAM, 0660, 128); /* the gateway, by its group */
+	if (fd < 0)
+		return err_set(
+			reterr, FAIL_VMM_START_FAILED, -fd, "cannot listen on the vsock socket");
+	list->fds[list->n++] = fd;
+	(void)snprintf(path, sizeof(path), "%.4000s/console", vmm->run_dir);
+	/* appended to, so that it can be cut while the VMM writes */
+	return add_file(list, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
+		FAIL_VMM_START_FAILED, "the console file", reterr);
+}
+
+static int send_start(struct vmm *vmm, const struct vmm_start *start, const struct fd_list *list,
+	struct err *reterr)
+{
+	Croft__VmmRequest request = MESSAGE(Croft__VmmRequest, croft__vmm_request);
+	Croft__VmmStart message = MESSAGE(Croft__VmmStart, croft__vmm_start);
+	Croft__VmmVsock vsock = MESSAGE(Croft__VmmVsock, croft__vmm_vsock);
+	Croft__VmmDisk image = MESSAGE(Croft__VmmDisk, croft__vmm_disk),
+		       disk = MESSAGE(Croft__VmmDisk, croft__vmm_disk);
+	Croft__VmmDisk *disks[2] = { &image, &disk };
+	char image_serial[] = "croft-image", disk_serial[] = "croft-disk", path[PATH_MAX];
+	CLEANUP_FREE char *cmdline = strdup(start->cmdline);
+	int r;
+
+	if (!cmdline)
+		return err_set_at(
+			reterr, STAGE_VMM, FAIL_NO_MEMORY, ENOMEM, "no memory for the start");
+	(void)snprintf(path, sizeof(path), "%.4000s/vsock.sock", vmm->run_dir);
+	image.read_only = true;
+	image.serial = image_serial;
+	disk.serial = disk_serial;
+	vsock.guest_cid = GUEST_CID;
+	vsock.path = path;
+	message.vcpus = start->vcpus;
+	message.memory_mib = start->memory_mib;
+	message.cmdline = cmdline;
+	message.has_initramfs = *start->initramfs != '\0';
+	message.n_disks = *start->disk ? 2 : 1;
+	message.disks = disks;
+	message.vsock = &vsock;
+	message.has_console = true;
+	request.body_case = CROFT__VMM_REQUEST__BODY_START;
+	request.start = &message;
+	r = send_request(vmm, &request, list->fds, list->n);
+	if (r < 0)
+		return err_set(reterr, FAIL_VMM_UNRESPONSIVE, -r,
+			"the control socket does not take the start");
+	vmm->start_id = vmm->last_id;
+	return 0;
+}
+
+void vmm_start(struct vmm *vmm, const struct vmm_start *start)
+{
+	CLEANUP(fd_list_close) struct fd_list list = { .n = 0 };
+	struct err err = ERR_NULL;
+
+	if (open_all(vmm, start, &list, &err) < 0 || send_start(vmm, start, &list, &err) < 0)
+		start_failed(vmm, &err, true);
+}
+
+void vmm_trim_files(const char *run_dir)
+{
+	static const char *const names[] = { "vmm.log", "console" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		char path[PATH_MAX];
+		struct stat st;
+
+		(void)snprintf(path, sizeof(path), "%s/%s", run_dir, names[i]);
+		if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+			st.st_size > (off_t)VMM_LOG_MAX && truncate(path, 0) < 0)
+			log_warn("cannot cut a log", "path", path, "errno", strerrorname_np(errno));
+	}
+}

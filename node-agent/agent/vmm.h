@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One croft-vmm process as this agent sees it: how it is started (own session, only the descriptors
+ * it is to have), found again after a restart of the agent, spoken to (<run>/control.sock,
+ * vmm.proto) and how its end is learned (pidfd, then its exit record, then the wait status).
+ * Freeing the object lets the process live: an agent that ends takes nobody with it.
+ *
+ * Files in the run directory: control.sock (listened on by the VMM), vsock.sock (host -> guest),
+ * vsock.sock_<P> (guest -> host), exit (its last word), vmm.log, console.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "core/supervisor.h"
+
+struct event_base;
+struct vmm;
+
+#define VMM_LOG_MAX (256u * 1024u)
+
+struct vmm_exit {
+	enum sv_exit reason;
+	int signal; /* where it is known */
+	bool reached_userspace;
+	struct err failure; /* START_FAILED, KVM_INTERNAL, HOST_MEMORY */
+};
+
+struct vmm_handler {
+	void (*on_started)(void *user);
+	void (*on_userspace)(void *user);
+	/* The answer to vmm_ask_status(). */
+	void (*on_status)(void *user);
+	/* The process is gone and reaped; `vmm` stays until it is freed. */
+	void (*on_exit)(const struct vmm_exit *exit, void *user);
+};
+
+/* Starts the process; it waits for vmm_start(). run_dir exists. *ret_id is who it is.
+ * VMM_START_FAILED, HOST_LIMIT. */
+int vmm_spawn(struct vmm **ret, struct event_base *base, const char *program, const char *run_dir,
+	const char *sandbox, const struct vmm_handler *handler, void *user,
+	struct sv_vmm_id *ret_id, struct err *reterr);
+
+/* Finds a process of an earlier agent: by pid, start time and boot where the pid is known, else by
+ * its command line. -ESRCH: it is gone (VM_VANISHED); then vmm_last_word() may tell why. *ret_id is
+ * completed. */
+int vmm_find(struct vmm **ret, struct event_base *base, const char *run_dir,
+	const struct sv_vmm_id *id, const struct vmm_handler *handler, void *user,
+	struct sv_vmm_id *ret_id, struct err *reterr);
+
+/* The exit record that a VMM left in its run directory. false: none. */
+bool vmm_last_word(const char *run_dir, struct vmm_exit *ret);
+
+struct vmm_start {
+	const char *kvm, *kernel, *initramfs, *cmdline; /* initramfs "": none */
+	const char *image, *disk;                       /* disk "": none */
+	uint32_t vcpus;
+	uint64_t memory_mib;
+};
+/* Opens what the VM needs at this moment and hands it over. The answer is on_started, or on_exit
+ * with START_FAILED; KVM_UNAVAILABLE, KERNEL_MISSING and the like come that way too: the process is
+ * ended. */
+void vmm_start(struct vmm *vmm, const struct vmm_start *start);
+
+/* 0 or -errno: the control socket does not take it. */
+int vmm_ask_status(struct vmm *vmm);
+int vmm_stop(struct vmm *vmm, uint32_t grace_ms);
+/* SIGKILL through the pidfd; on_exit follows. */
+int vmm_kill(struct vmm *vmm);
+
+/* Cuts the log and the console where they grew over VMM_LOG_MAX. */
+void vmm_trim_files(const char *run_dir);
+void vmm_free(struct vmm *vmm);

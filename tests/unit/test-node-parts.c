@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The agent's smaller parts: options, join token and identity, journal records, the worker's order,
+ * processes known by more than their number.
+ */
+#include <check.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/identity.h"
+#include "agent/journal.h"
+#include "agent/kvm.h"
+#include "agent/options.h"
+#include "agent/pidref.h"
+#include "agent/worker.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "lib/loop.h"
+
+#define KEY "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7" /* published in libzmq's manual */
+
+static void make_dir(char ret[static 64])
+{
+	(void)snprintf(ret, 64, "/tmp/croft-parts.XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(ret));
+}
+
+/* ---- options ---- */
+
+static int load(struct agent_options *options, const char *run, struct err *reterr)
+{
+	char name[] = "croft-node", run_flag[] = "--run", run_value[256], state[] = "--state=/s",
+	     cache[] = "--cache=/c";
+	char config[] = "--config", none[] = "/dev/null";
+	char *argv[] = { name, config, none, state, cache, run_flag, run_value, NULL };
+	int argc = 7;
+
+	(void)snprintf(run_value, sizeof(run_value), "%s", run);
+	return agent_options_load(options, &argc, argv, reterr);
+}
+
+START_TEST(a_run_directory_is_short_enough_or_refused)
+{
+	static const struct {
+		size_t length;
+		bool fits;
+	} rows[] = { { 10, true }, { 60, true }, { 63, true }, { 64, false }, { 90, false },
+		{ 107, false }, { 108, false } };
+	struct agent_options options;
+	struct err err = ERR_NULL;
+	char run[128] = "/";
+
+	memset(run + 1, 'r', rows[_i].length - 1);
+	run[rows[_i].length] = '\0';
+	if (rows[_i].fits) {
+		ck_assert_msg(load(&options, run, &err) == 0, "%s", err.msg);
+		ck_assert_str_eq(options.run, run);
+		agent_options_free(&options);
+		return;
+	}
+	ck_assert_int_lt(load(&options, run, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_SOCKET_PATH_TOO_LONG);
+	ck_assert_pstr_eq(err_field(&err, "max"), "63");
+}
+END_TEST
+
+START_TEST(places_must_be_absolute_and_sockets_follow_the_run_directory)
+{
+	struct agent_options options;
+	struct err err = ERR_NULL;
+
+	ck_assert_int_eq(load(&options, "/r", &err), 0);
+	ck_assert_str_eq(options.gateway_http, "/r/gateway.sock");
+	ck_assert_str_eq(options.gateway_admin, "/r/gateway-admin.sock");
+	ck_assert_ptr_nonnull(strstr(options.vmm_path, "/croft-vmm"));
+	agent_options_free(&options);
+	ck_assert_int_lt(load(&options, "relative", &err), 0);
+	ck_assert_int_eq(err.code, FAIL_CONFIG_INVALID);
+}
+END_TEST
+
+/* ---- tokens and identity ---- */
+
+struct token_row {
+	const char *text;
+	enum fail_code code;
+};
+
+static const struct token_row token_rows[] = {
+	{ "# croft join token\nscheduler = tcp://h:1, tcp://i:2\nscheduler_key = @S\ntoken_id = t-1\ntoken_public = @P\n"
+	  "token_secret = @K\npool = p\nexpires = 2099-01-01T00:00:00Z\nnews = of a later version\n",
+		FAIL_NONE },
+	{ "scheduler = tcp://h:1\n", FAIL_JOIN_TOKEN_INVALID },
+	{ "# croft join token\nscheduler = tcp://h:1\n", FAIL_JOIN_TOKEN_INVALID },
+	{ "# croft join token\nscheduler = ipc://x\nscheduler_key = @S\ntoken_id = t\ntoken_public = @P\ntoken_secret = @K\n",
+		FAIL_JOIN_TOKEN_INVALID },
+	{ "# croft join token\nscheduler_key = @S\ntoken_id = t\ntoken_public = @P\ntoken_secret = @K\n",
+		FAIL_JOIN_TOKEN_INVALID },
+	{ "# croft join token\nscheduler = tcp://h:1\nscheduler_key = @S\ntoken_id = ../x\ntoken_public = @P\n"
+	  "token_secret = @K\n",
+		FAIL_JOIN_TOKEN_INVALID },
+	{ "# croft join token\nscheduler = tcp://h:1\nscheduler_key = @S\ntoken_id = t\ntoken_public = @P\n"
+	  "token_secret = @K\nexpires = 2020-01-01T00:00:00Z\n",
+		FAIL_JOIN_TOKEN_EXPIRED },
+	{ "# croft join token\nscheduler = tcp://h:1\nscheduler_key = short\ntoken_id = t\ntoken_public = @P\n"
+	  "token_secret = @K\n",
+		FAIL_CURVE_BAD_KEY },
+	{ "# croft join token\nscheduler = tcp://h:1\nscheduler_key = " KEY
+	  "\ntoken_id = t\ntoken_public = @P\n"
+	  "token_secret = @K\n",
+		FAIL_CURVE_WEAK_KEY },
+};
+
+static void expand(const char *text, const struct curve_keys *scheduler,
+	const struct curve_keys *token, FILE *out)
+{
+	for (; *text; text++) {
+		if (*text != '@' || !strchr("SPK", text[1])) {
+			(void)fputc(*text, out);
+			continue;
+		}
+		text++;
+		(void)fputs(*text == 'S'   ? scheduler->public_key
+			    : *text == 'P' ? token->public_key
+					   : token->secret_key,
+			out);
+	}
+}
+
+START_TEST(a_token_file_is_read_or_refused_by_name)
+{
+	const struct token_row *row = &token_rows[_i];
+	struct curve_keys scheduler, keys;
+	struct join_token token;
+	struct err err = ERR_NULL;
+	char dir[64], path[96];
+	FILE *out;
+	int r;
+
+	make_dir(dir);
+	(void)snprintf(path, sizeof(path), "%s/token", dir);
+	ck_assert_int_eq(curve_keys_new(&scheduler, &err), 0);
+	ck_assert_int_eq(curve_keys_new(&keys, &err), 0);
+	out = fopen(path, "we");
+	ck_assert_ptr_nonnull(out);
+	expand(row->text, &scheduler, &keys, out);
+	(void)fclose(out);
+	r = join_token_read(path, clock_realtime_usec(), &token, &err);
+	ck_assert_str_eq(failure_info(err.code)->name, failure_info(row->code)->name);
+	ck_assert_int_eq(r == 0, row->code == FAIL_NONE);
+	if (r == 0) {
+		ck_assert_uint_eq(token.scheduler.n_addresses, 2);
+		ck_assert_str_eq(token.scheduler.addresses[1], "tcp://i:2");
+		ck_assert_str_eq(token.keys.secret_key, keys.secret_key);
+		ck_assert_str_eq(token.pool, "p");
+	}
+	ck_assert_int_eq(dir_remove(dir), 0);
+}
+END_TEST
+
+START_TEST(an_identity_comes_back_and_two_directories_are_two_machines)
+{
+	struct identity id = { .node = "nodenodenodenodenode",
+		.pool = "default",
+		.key_file = "node-t.key" },
+			back;
+	char dir[64], other[64], machine[ID_SIZE], again[ID_SIZE], second[ID_SIZE];
+	struct curve_keys keys;
+	struct err err = ERR_NULL;
+	int lock;
+
+	make_dir(dir);
+	make_dir(other);
+	ck_assert_int_lt(identity_read(dir, &back, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_NOT_JOINED);
+	ck_assert_int_eq(curve_keys_new(&keys, NULL), 0);
+	id.scheduler.n_addresses = 1;
+	(void)snprintf(id.scheduler.addresses[0], ADDRESS_SIZE, "tcp://h:1");
+	memcpy(id.scheduler.key, keys.public_key, sizeof(id.scheduler.key));
+	ck_assert_int_eq(identity_write(dir, &id, NULL), 0);
+	ck_assert_int_eq(identity_read(dir, &back, NULL), 0);
+	ck_assert_str_eq(back.node, id.node);
+	ck_assert_str_eq(back.scheduler.addresses[0], "tcp://h:1");
+	ck_assert_str_eq(back.scheduler.next_key, "");
+
+	ck_assert_int_eq(machine_id(dir, machine, NULL), 0);
+	ck_assert_int_eq(machine_id(dir, again, NULL), 0);
+	ck_assert_int_eq(machine_id(other, second, NULL), 0);
+	ck_assert_str_eq(machine, again);
+	ck_assert_str_ne(machine, second);
+
+	ck_assert(!state_is_locked(dir));
+	lock = state_lock(dir, NULL);
+	ck_assert_int_ge(lock, 0);
+	ck_assert(state_is_locked(dir));
+	memset(&err, 0, sizeof(err));
+	ck_assert_int_lt(state_lock(dir, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_STATE_LOCKED);
+	(void)fd_close(lock);
+	ck_assert(!state_is_locked(dir));
+	ck_assert_int_eq(dir_remove(dir), 0);
+	ck_assert_int_eq(dir_remove(other), 0);
+}
+END_TEST
+
+/* ---- journal ---- */
+
+START_TEST(a_journal_record_comes_back_whole)
+{
+	struct sv_journal journal = { .sandbox = "sandboxsandboxsandbo",
+		.generation = 9,
+		.state = SV_RUNNING,
+		.operation = "operationoperationop",
+		.report_version = 12,
+		.acked_version = 11,
+		.attempt = 2,
+		.ready_us = 123456,
+		.life_left_us = 5,
+		.life_end_mono_us = 77,
+		.end_reason = END_TIMEOUT,
+		.guest_boot_id = "01234567-89ab-cdef-0123-456789abcdef",
+		.vmm = { .pid = 4242, .start_ticks = 99, .run_dir = "/run/croft/00112233" } };
+	struct stage_record stage = { .stage = STAGE_IMAGE, .outcome = RESULT_OK, .took_us = 5 };
+	struct sv_journal back = { .sandbox = "" };
+	struct rng rng = rng_seeded(1);
+	struct err err = ERR_NULL;
+	uint8_t *data;
+	size_t size;
+
+	trace_new(&rng, &journal.trace);
+	journal.spec = spec_new();
+	(void)snprintf(journal.spec->image_digest, DIGEST_SIZE, "sha256:%064d", 1);
+	(void)snprintf(journal.spec->template_name, sizeof(journal.spec->template_name), "base");
+	journal.spec->vcpus = 1;
+	journal.spec->memory_mib = 64;
+	ck_assert_int_eq(spec_add_env(journal.spec, "A", "b"), 0);
+	journal.stages = &stage;
+	journal.n_stages = 1;
+	(void)err_set(&journal.failure, FAIL_GUEST_PANIC, 0, "it did");
+	ck_assert_int_eq(journal_pack(&journal, &data, &size), 0);
+	ck_assert_msg(journal_unpack(data, size, &back, &err) == 0, "%s", err.msg);
+	ck_assert_str_eq(back.sandbox, journal.sandbox);
+	ck_assert_uint_eq(back.generation, 9);
+	ck_assert_int_eq(back.state, SV_RUNNING);
+	ck_assert_int_eq(back.end_reason, END_TIMEOUT);
+	ck_assert_int_eq(back.vmm.pid, 4242);
+	ck_assert_str_eq(back.vmm.run_dir, journal.vmm.run_dir);
+	ck_assert_str_eq(back.trace.trace_id, journal.trace.trace_id);
+	ck_assert_str_eq(back.spec->env[0].value, "b");
+	ck_assert_uint_eq(back.n_stages, 1);
+	ck_assert_int_eq(back.stages[0].stage, STAGE_IMAGE);
+	ck_assert_int_eq(back.failure.code, FAIL_GUEST_PANIC);
+	ck_assert_int_eq(back.life_end_mono_us, 77);
+	/* a torn record never reads as another one */
+	for (size_t n = 0; n < size; n++) {
+		struct err torn = ERR_NULL;
+
+		ck_assert_int_lt(journal_unpack(data, n, &back, &torn), 0);
+		ck_assert_int_eq(torn.code, FAIL_STATE_UNREADABLE);
+	}
+	sv_journal_deinit(&back);
+	free(data);
+	spec_unref(journal.spec);
+}
+END_TEST
+
+struct walk {
+	unsigned int n_good, n_bad;
+};
+
+static void count(
+	const char *sandbox, const struct sv_journal *journal, const struct err *err, void *user)
+{
+	struct walk *walk = user;
+
+	(void)sandbox;
+	if (journal)
+		walk->n_good++;
+	else
+		walk->n_bad++;
+	ck_assert_int_eq(journal == NULL, err != NULL);
+}
+
+START_TEST(an_empty_directory_promises_nothing_and_a_strange_name_is_left_alone)
+{
+	struct walk walk = { 0 };
+	struct err err = ERR_NULL;
+	char dir[64], path[160];
+
+	make_dir(dir);
+	ck_assert_int_eq(journal_read(dir, count, &walk, &err), 0); /* never run */
+	(void)snprintf(path, sizeof(path), "%s/sandboxes/emptyemptyemptyempty", dir);
+	ck_assert_int_eq(dir_make(path, 0700), 0);
+	ck_assert_int_eq(journal_read(dir, count, &walk, &err), 0);
+	ck_assert_int_eq(access(path, F_OK), 0); /* reading mends nothing */
+	ck_assert_int_eq(journal_load(dir, count, &walk, &err), 0);
+	ck_assert_int_lt(access(path, F_OK), 0);
+	/* with a disk in it there was a sandbox: not to be thrown away */
+	ck_assert_int_eq(dir_make(path, 0700), 0);
+	(void)snprintf(path, sizeof(path), "%s/sandboxes/emptyemptyemptyempty/disk", dir);
+	ck_assert_int_eq(file_replace(path, "x", 1, 0600), 0);
+	(void)snprintf(path, sizeof(path), "%s/sandboxes/Strange", dir);
+	ck_assert_int_eq(dir_make(path, 0700), 0);
+	ck_assert_int_eq(journal_load(dir, count, &walk, &err), 0);
+	ck_assert_uint_eq(walk.n_good, 0);
+	ck_assert_uint_eq(walk.n_bad, 1);
+	ck_assert_int_eq(access(path, F_OK), 0);
+	ck_assert_int_eq(dir_remove(dir), 0);
+}
+END_TEST
+
+START_TEST(a_directory_that_cannot_be_read_is_said_and_left)
+{
+	struct walk walk = { 0 };
+	struct err err = ERR_NULL;
+	char dir[64], path[160];
+
+	make_dir(dir);
+	(void)snprintf(path, sizeof(path), "%s/sandboxes", dir);
+	ck_assert_int_eq(file_replace(path, "no directory", 12, 0600), 0);
+	ck_assert_int_lt(journal_load(dir, count, &walk, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_STATE_UNREADABLE);
+	ck_assert_int_eq(access(path, F_OK), 0);
+	ck_assert_int_eq(dir_remove(dir), 0);
+}
+END_TEST
+
+/* ---- worker ---- */
+
+#define JOBS 64
+
+struct worker_bench {
+	unsigned int order[2], n_done;
+	bool all_done;
+	atomic_int running[2];
+};
+
+struct worker_job {
+	struct worker_bench *bench;
+	unsigned int key, number;
+};
+
+static void run_job(void *arg, const atomic_bool *stop)
+{
+	struct worker_job *job = arg;
+
+	(void)stop;
+	/* jobs of one key never overlap */
+	ck_assert_int_eq(atomic_fetch_add(&job->bench->running[job->key], 1), 0);
+	(void)usleep(50);
+	(void)atomic_fetch_sub(&job->bench->running[job->key], 1);
+}
+
+static void done_job(void *arg, bool ran)
+{
+	struct worker_job *job = arg;
+	struct worker_bench *bench = job->bench;
+
+	ck_assert(ran);
+	ck_assert_uint_eq(job->number, bench->order[job->key]++);
+	bench->all_done = ++bench->n_done == 2 * JOBS;
+	free(job);
+}
+
+START_TEST(jobs_of_one_key_keep_their_order)
+{
+	struct worker_bench bench = { .n_done = 0 };
+	struct event_base *base = event_base_new();
+	struct worker *worker;
+
+	ck_assert_int_eq(worker_new(&worker, base, 4, NULL), 0);
+	for (unsigned int i = 0; i < JOBS; i++)
+		for (unsigned int key = 0; key < 2; key++) {
+			struct worker_job *job = calloc(1, sizeof(*job));
+
+			*job = (struct worker_job){ &bench, key, i };
+			ck_assert_int_eq(worker_submit(worker, key + 1, run_job, done_job, job), 0);
+		}
+	loop_until(base, &bench.all_done);
+	worker_free(worker);
+	event_base_free(base);
+}
+END_TEST
+
+/* ---- processes, KVM ---- */
+
+START_TEST(a_process_is_known_by_more_than_its_number)
+{
+	uint64_t ticks = 0;
+	siginfo_t info;
+	pid_t pid = fork();
+	int fd;
+
+	if (pid == 0) {
+		(void)pause();
+		_exit(0);
+	}
+	ck_assert_int_eq(pidref_start_ticks(pid, &ticks), 0);
+	ck_assert_int_eq(pidref_open(pid, ticks + 1), -ESRCH); /* the number, but another process */
+	fd = pidref_open(pid, ticks);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pidref_signal(fd, SIGKILL), 0);
+	ck_assert_int_eq(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+	ck_assert_int_eq(pidref_start_ticks(pid, &ticks), -ESRCH); /* a zombie is gone */
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	ck_assert_int_eq(pidref_signal(fd, SIGKILL), -ESRCH);
+	(void)fd_close(fd);
+}
+END_TEST
+
+START_TEST(a_host_without_kvm_says_what_to_do)
+{
+	struct err err = ERR_NULL;
+
+	ck_assert_int_lt(kvm_check("/nonexistent/kvm", true, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_KVM_UNAVAILABLE);
+	ck_assert_int_eq(err.err_no, ENOENT);
+	ck_assert_ptr_nonnull(err_field(&err, "hint"));
+	memset(&err, 0, sizeof(err));
+	ck_assert_int_lt(kvm_check("/dev/null", true, &err), 0); /* a device, but not that one */
+	ck_assert_int_eq(err.err_no, ENOTTY);
+	ck_assert_int_eq(kvm_check("/dev/null", false, NULL), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("node-parts");
+	TCase *tcase = tcase_create("parts");
+
+	tcase_add_loop_test(tcase, a_run_directory_is_short_enough_or_refused, 0, 7);
+	tcase_add_test(tcase, places_must_be_absolute_and_sockets_follow_the_run_directory);
+	tcase_add_loop_test(
+		tcase, a_token_file_is_read_or_refused_by_name, 0, ARRAY_LEN(token_rows));
+	tcase_add_test(tcase, an_identity_comes_back_and_two_directories_are_two_machines);
+	tcase_add_test(tcase, a_journal_record_comes_back_whole);
+	tcase_add_test(tcase, an_empty_directory_promises_nothing_and_a_strange_name_is_left_alone);
+	tcase_add_test(tcase, a_directory_that_cannot_be_read_is_said_and_left);
+	tcase_add_test(tcase, jobs_of_one_key_keep_their_order);
+	tcase_add_test(tcase, a_process_is_known_by_more_than_its_number);
+	tcase_add_test(tcase, a_host_without_kvm_says_what_to_do);
+	suite_add_tcase(suite, tcase);
+	return loop_run(suite);
+}

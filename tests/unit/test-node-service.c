@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * croft-node as a process, around the life of a sandbox: joining and being refused, what the node's own
+ * configuration forbids, one image for many, ends that nobody asked for, the relay over the link, the state
+ * that cannot be read.
+ */
+#include <check.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/listener.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "lib/loop.h"
+#include "unit/test-node-rig.h"
+
+#define SANDBOX "sandboxsandboxsandbo"
+#define OTHER "otherotherotherother"
+#define THIRD "thirdthirdthirdthird"
+
+/* ---- joining ---- */
+
+START_TEST(a_refused_token_is_told_by_its_name)
+{
+	static const enum fail_code codes[] = { FAIL_JOIN_TOKEN_USED, FAIL_JOIN_TOKEN_EXPIRED,
+		FAIL_JOIN_TOKEN_REVOKED };
+	char text[2048], path[PATH_MAX];
+	struct rig rig;
+
+	rig_init(&rig);
+	(void)err_set(&rig.enroll_answer, codes[_i], 0, "no");
+	rig_write_token(&rig);
+	ck_assert_int_eq(rig_command(&rig, "join", text, sizeof(text)), 1);
+	ck_assert_ptr_nonnull(strstr(text, failure_info(codes[_i])->name));
+	ck_assert_ptr_nonnull(strstr(text, failure_info(codes[_i])->remedy));
+	(void)snprintf(path, sizeof(path), "%s/node", rig.state);
+	ck_assert_int_lt(access(path, F_OK), 0);
+	/* and the agent does not run on it */
+	ck_assert_int_eq(rig_command(&rig, "run", text, sizeof(text)), 1);
+	ck_assert_ptr_nonnull(strstr(text, "NOT_JOINED"));
+	rig_deinit(&rig);
+}
+END_TEST
+
+START_TEST(a_state_directory_is_one_node)
+{
+	static char replace[] = "--replace";
+	char text[2048], first[KEY_Z85_SIZE];
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_join(&rig);
+	(void)snprintf(first, sizeof(first), "%s", rig.node_key);
+	ck_assert_int_eq(rig_command(&rig, "join", text, sizeof(text)), 1);
+	ck_assert_ptr_nonnull(strstr(text, "ALREADY_JOINED"));
+	/* the same token again, on purpose: the same keys, so the scheduler can answer the same */
+	rig.extra[0] = replace;
+	ck_assert_int_eq(rig_command(&rig, "join", text, sizeof(text)), 0);
+	ck_assert_str_eq(rig.node_key, first);
+	rig_deinit(&rig);
+}
+END_TEST
+
+START_TEST(the_secret_key_is_the_owner_s_alone)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_join(&rig);
+	(void)snprintf(path, sizeof(path), "%s/node-testtoken.key", rig.state);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_int_eq(st.st_mode & 07777, 0600);
+	ck_assert_int_eq(chmod(path, 0644), 0);
+	{
+		char text[2048];
+
+		ck_assert_int_eq(rig_command(&rig, "run", text, sizeof(text)), 1);
+		ck_assert_ptr_nonnull(strstr(text, "CURVE_WEAK_KEY"));
+	}
+	rig_deinit(&rig);
+}
+END_TEST
+
+START_TEST(a_second_agent_on_the_same_state_is_refused)
+{
+	char text[2048];
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_join(&rig);
+	rig_start(&rig);
+	ck_assert_int_eq(rig_command(&rig, "run", text, sizeof(text)), 1);
+	ck_assert_ptr_nonnull(strstr(text, "STATE_LOCKED"));
+	ck_assert_int_eq(rig_command(&rig, "status", text, sizeof(text)), 0);
+	ck_assert_int_eq(rig_end(&rig, SIGTERM), 0); /* `status` was not in its way */
+	rig_deinit(&rig);
+}
+END_TEST
+
+/* ---- what the node refuses ---- */
+
+START_TEST(the_node_s_own_limits_bound_the_scheduler)
+{
+	static char vcpus[] = "--limits-vcpus=2";
+	struct sandbox_spec *spec;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig.extra[0] = vcpus;
+	rig_join(&rig);
+	rig_start(&rig);
+	ck_assert_uint_eq(rig.hello.capacity.max_vcpus, 2);
+	ck_assert_uint_eq(rig.hello.capacity.memory_mib, 4096);
+	spec = rig_spec(&rig);
+	spec->vcpus = 3;
+	rig_create(&rig, SANDBOX, spec);
+	rig_wait_state(&rig, SANDBOX, REPORT_ENDED);
+	ck_assert_str_eq(
+		failure_info(rig_find(&rig, SANDBOX)->report.failure.code)->name, "NODE_POLICY");
+	spec->vcpus = 1;
+	spec->memory_mib = 8192;
+	rig_create(&rig, OTHER, spec);
+	rig_wait_state(&rig, OTHER, REPORT_ENDED);
+	ck_assert_str_eq(
+		failure_info(rig_find(&rig, OTHER)->report.failure.code)->name, "CAPACITY_STALE");
+	ck_assert_int_eq(rig_find_vmm(&rig), 0);
+	spec_unref(spec);
+	rig_deinit(&rig);
+}
+END_TEST
+
+START_TEST(an_unreadable_state_serves_nothing_and_deletes_nothing)
+{
+	struct sandbox_spec *spec;
+	char path[PATH_MAX];
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_join(&rig);
+	(void)snprintf(path, sizeof(path), "%s/sandboxes", rig.state);
+	ck_assert_int_eq(file_replace(path, "no directory", 12, 0600), 0);
+	rig_launch(&rig);
+	for (int i = 0; i < 1000 && !rig.has_hello; i++)
+		loop_for(rig.base, 10);
+	ck_assert(rig.has_hello);
+	ck_assert_str_eq(failure_info(rig.hello.unschedulable.code)->name, "STATE_UNREADABLE");
+	spec = rig_spec(&rig);
+	rig_create(&rig, SANDBOX, spec);
+	rig_wait_state(&rig, SANDBOX, REPORT_ENDED);
+	ck_assert_str_eq(failure_info(rig_find(&rig, SANDBOX)->report.failure.code)->name,
+		"STATE_UNREADABLE");
+	ck_assert_int_eq(access(path, F_OK), 0);
+	spec_unref(spec);
+	rig_deinit(&rig);
+}
+END_TEST
+
+/* ---- images ---- */
+
+START_TEST(one_image_is_fetched_once_for_all_who_wait)
+{
+	struct sandbox_spec *spec;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_join(&rig);
+	rig_start(&rig);
+	spec = rig_spec(&rig);
+	rig_create(&rig, SANDBOX, spec);
+	rig_create(&rig, OTHER, spec);
+	rig_wait_state(&rig, SANDBOX, REPORT_RUNNING);
+	rig_wait_state(&rig, OTHER, REPORT_RUNNING);
+	rig_create(&rig, THIRD, spec);
+	rig_wait_state(&rig, THIRD, REPORT_RUNNING);
+	ck_assert_uint_eq(rig.n_image_requests, 1);
+	spec_unref(spec);
+	rig_deinit(&rig);
+}
+END_TEST
+
+/* A file put into the cache by hand: taken when it is what its name says, replaced when not. */
+START_TEST(a_cached_file_is_verified_before_its_first_use)
+{
+	struct sandbox_spec *spec;
+	char path[PATH_MAX];
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_join(&rig);
+	(void)snprintf(path, sizeof(path), "%s/images", rig.cache);
+	ck_assert_int_eq(dir_make(path, 0755), 0);
+	(void)snprintf(path, sizeof(path), "%s/images/%s", rig.cache, rig.digest);
+	if (_i == 0)
+		ck_assert_int_eq(file_replace(path, rig.image, rig.image_size, 0644), 0);
+	else
+		ck_assert_int_eq(file_replace(path, "something else", 14, 0644), 0);
+	rig_start(&rig);
+	spec = rig_spec(&rig);
+	rig_create(&rig, SANDBOX, spec);
+	rig_wait_state(&rig, SANDBOX, REPORT_RUNNING);
+	ck_assert_uint_eq(rig.n_image_requests, _i == 0 ? 0 : 1);
+	spec_unref(spec);
+	rig_deinit(&rig);
+}
+END_TEST
+
+/* ---- ends ---- */
+
+START_TEST(a_life_ends_at_its_time)
+{
+	struct sandbox_spec *spec;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_join(&rig);
+	rig_start(&rig);
+	spec = rig_spec(&rig);
+	spec->timeout_s = 1;
+	rig_create(&rig, SANDBOX, spec);
+	rig_wait_state(&rig, SANDBOX, REPORT_ENDED);
+	ck_assert_int_eq(rig_find(&rig, SANDBOX)->report.end_reason, END_TIMEOUT);
+	ck_assert_ptr_nonnull(rig_stage(&rig, SANDBOX, STAGE_READY));
+	spec_unref(spec);
+	rig_deinit(&rig);
+}
+END_TEST
+
+static bool is_stopped(struct rig *rig, void *arg)
+{
+	(void)arg;
+	return rig_is(rig, SANDBOX, REPORT_ENDED) && rig_find_vmm(rig) == 0 &&
+	       rig_count_files(rig->run) == 0;
+}
+
+/* DELETE is accepted in every state of a start: here while the image comes, and while the guest boots. */
+START_TEST(a_start_may_be_ended_at_any_point)
+{
+	struct sandbox_spec *spec;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_set_image(&rig, _i == 0 ? "well" : _i == 1 ? "never-userspace" : "never-hello");
+	if (_i == 0)
+		rig.image_stop_at = 1000;
+	rig_join(&rig);
+	rig_start(&rig);
+	spec = rig_spec(&rig);
+	rig_create(&rig, SANDBOX, spec);
+	rig_wait_state(&rig, SANDBOX, REPORT_STARTING);
+	loop_for(rig.base, 300);
+	rig_destroy(&rig, SANDBOX, "request");
+	rig_until(&rig, is_stopped, NULL, "an empty host");
+	ck_assert_int_eq(rig_find(&rig, SANDBOX)->report.end_reason, END_REQUEST);
+	spec_unref(spec);
+	rig_deinit(&rig);
+}
+END_TEST
+
+START_TEST(an_agent_killed_during_a_start_leaves_no_vm_behind)
+{
+	struct sandbox_spec *spec;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_set_image(&rig, "never-hello");
+	rig_join(&rig);
+	rig_start(&rig);
+	spec = rig_spec(&rig);
+	rig_create(&rig, SANDBOX, spec);
+	rig_wait_state(&rig, SANDBOX, REPORT_STARTING);
+	for (int i = 0; i < 1000 && rig_find_vmm(&rig) == 0; i++)
+		loop_for(rig.base, 1 + _i * 20);
+	(void)rig_end(&rig, SIGKILL);
+	rig_start(&rig);
+	rig_until(&rig, is_stopped, NULL, "an empty host");
+	ck_assert_str_eq(failure_info(rig_find(&rig, SANDBOX)->report.failure.code)->name,
+		"AGENT_RESTARTED");
+	spec_unref(spec);
+	rig_deinit(&rig);
+}
+END_TEST
+
+/* Five sandboxes one after the other, of which some fail: afterwards the agent holds what it held before. */
+START_TEST(rounds_leave_no_descriptor_in_the_agent)
+{
+	static const char *const modes[] = { "well", "panic", "rootfs-unreadable", "well",
+		"crash" };
+	char id[ID_SIZE], fds[64], path[PATH_MAX];
+	unsigned int before, n;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_join(&rig);
+	rig_start(&rig);
+	loop_for(rig.base, 200);
+	(void)snprintf(fds, sizeof(fds), "/proc/%d/fd", (int)rig.agent);
+	before = rig_count_files(fds);
+	for (unsigned int i = 0; i < 5; i++) {
+		struct sandbox_spec *spec;
+
+		rig_set_image(&rig, modes[i % ARRAY_LEN(modes)]);
+		spec = rig_spec(&rig);
+		(void)snprintf(id, sizeof(id), "roundroundroundrou%c%c", 'a' + (char)(i / 10),
+			'a' + (char)(i % 10));
+		rig_create(&rig, id, spec);
+		if (strcmp(modes[i % ARRAY_LEN(modes)], "well") == 0) {
+			rig_wait_state(&rig, id, REPORT_RUNNING);
+			rig_destroy(&rig, id, "request");
+		}
+		rig_wait_state(&rig, id, REPORT_ENDED);
+		spec_unref(spec);
+	}
+	(void)snprintf(path, sizeof(path), "%s/sandboxes", rig.state);
+	for (int i = 0; i < 1000 && rig_count_files(path) > 0; i++)
+		loop_for(rig.base, 10);
+	for (int i = 0; i < 300 && rig_count_files(fds) > before; i++)
+		loop_for(rig.base, 10);
+	n = rig_count_files(fds);
+	ck_assert_uint_le(n, before);
+	ck_assert_uint_eq(rig_count_files(rig.run), 0);
+	ck_assert_uint_eq(rig_count_files(path), 0);
+	rig_deinit(&rig);
+}
+END_TEST
+
+/* ---- relay ---- */
+
+static void on_echo(struct bufferevent *bev, void *user)
+{
+	(void)user;
+	(void)bufferevent_write_buffer(bev, bufferevent_get_input(bev));
+}
+
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *from,
+	int size, void *user)
+{
+	struct bufferevent *bev = bufferevent_socket_new(
+		evconnlistener_get_base(listener), fd, BEV_OPT_CLOSE_ON_FREE);
+
+	(void)from, (void)size;
+	bufferevent_setcb(bev, on_echo, NULL, NULL, NULL);
+	(void)bufferevent_enable(bev, EV_READ | EV_WRITE);
+	*(struct bufferevent **)user = bev;
+}
+
+static void open_stream(struct rig *rig)
+{
+	Croft__Envelope envelope;
+	Croft__StreamOpen open;
+	char sandbox[] = SANDBOX;
+
+	croft__envelope__init(&envelope);
+	croft__stream_open__init(&open);
+	open.stream = 1;
+	open.sandbox = sandbox;
+	open.credit = 65536;
+	envelope.body_case = CROFT__ENVELOPE__BODY_STREAM_OPEN;
+	envelope.stream_open = &open;
+	rig_send(rig, &envelope, 0);
+}
+
+static void send_bytes(struct rig *rig, const char *text)
+{
+	Croft__Envelope envelope;
+	Croft__StreamData data;
+
+	croft__envelope__init(&envelope);
+	croft__stream_data__init(&data);
+	data.stream = 1;
+	data.data.data = (uint8_t *)(uintptr_t)text;
+	data.data.len = strlen(text);
+	envelope.body_case = CROFT__ENVELOPE__BODY_STREAM_DATA;
+	envelope.stream_data = &data;
+	rig_send(rig, &envelope, 0);
+}
+
+START_TEST(a_stream_reaches_the_gateway_or_says_why_not)
+{
+	static char off[] = "--link-relay=no";
+	struct evconnlistener *listener = NULL;
+	struct bufferevent *gateway = NULL;
+	char path[PATH_MAX];
+	struct rig rig;
+
+	rig_init(&rig);
+	if (_i == 2)
+		rig.extra[0] = off;
+	rig_join(&rig);
+	rig_start(&rig);
+	(void)snprintf(path, sizeof(path), "%s/gateway.sock", rig.run);
+	if (_i == 0)
+		listener = evconnlistener_new(rig.base, on_accept, &gateway, LEV_OPT_CLOSE_ON_FREE,
+			0, unix_listen(path, SOCK_STREAM, 0600, 4));
+	open_stream(&rig);
+	if (_i == 0) {
+		for (int i = 0; i < 1000 && rig.stream_credit == 0; i++)
+			loop_for(rig.base, 10);
+		send_bytes(&rig, "hello gateway");
+		for (int i = 0; i < 1000 && rig.stream_size < 13; i++)
+			loop_for(rig.base, 10);
+		ck_assert_mem_eq(rig.stream, "hello gateway", 13);
+		bufferevent_free(gateway);
+		evconnlistener_free(listener);
+	} else {
+		for (int i = 0; i < 1000 && !rig.stream_closed; i++)
+			loop_for(rig.base, 10);
+		ck_assert_str_eq(failure_info(rig.stream_failure.code)->name,
+			_i == 1 ? "GATEWAY_UNAVAILABLE" : "RELAY_DISABLED");
+	}
+	rig_deinit(&rig);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("node-service");
+	TCase *tcase = tcase_create("service");
+
+	tcase_set_timeout(tcase, 120);
+	tcase_add_loop_test(tcase, a_refused_token_is_told_by_its_name, 0, 3);
+	tcase_add_test(tcase, a_state_directory_is_one_node);
+	tcase_add_test(tcase, the_secret_key_is_the_owner_s_alone);
+	tcase_add_test(tcase, a_second_agent_on_the_same_state_is_refused);
+	tcase_add_test(tcase, the_node_s_own_limits_bound_the_scheduler);
+	tcase_add_test(tcase, an_unreadable_state_serves_nothing_and_deletes_nothing);
+	tcase_add_test(tcase, one_image_is_fetched_once_for_all_who_wait);
+	tcase_add_loop_test(tcase, a_cached_file_is_verified_before_its_first_use, 0, 2);
+	tcase_add_test(tcase, a_life_ends_at_its_time);
+	tcase_add_loop_test(tcase, a_start_may_be_ended_at_any_point, 0, 3);
+	tcase_add_loop_test(tcase, an_agent_killed_during_a_start_leaves_no_vm_behind, 0, 2);
+	tcase_add_test(tcase, rounds_leave_no_descriptor_in_the_agent);
+	tcase_add_loop_test(tcase, a_stream_reaches_the_gateway_or_says_why_not, 0, 3);
+	suite_add_tcase(suite, tcase);
+	return loop_run(suite);
+}
