@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See options.h.
+ */
+#include "gateway/options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define AT(member) offsetof(struct gateway_options, member)
+#define MIB (UINT64_C(1024) * 1024)
+
+/* clang-format off */
+static const struct config_option options[] = {
+	{ "", "run", CONFIG_STRING, AT(run), "", 0, 0, false,
+		"Directory of the sockets; $RUNTIME_DIRECTORY, /run/croft for root or $XDG_RUNTIME_DIR/croft when empty." },
+	{ "gateway", "listen", CONFIG_STRING, AT(listen), "127.0.0.1", 0, 0, false,
+		"Address for clients inside the network; empty for none." },
+	{ "gateway", "port", CONFIG_U64, AT(port), "7282", 0, 65535, false,
+		"Port for clients; 0 takes any free one." },
+	{ "gateway", "insecure", CONFIG_BOOL, AT(insecure), "no", 0, 0, false,
+		"Serve plain HTTP on an address that is not loopback." },
+	{ "gateway", "max_connections", CONFIG_U64, AT(max_connections), "2048", 1, 65536, false,
+		"Most connections of clients at once." },
+	{ "gateway", "max_streams", CONFIG_U64, AT(max_streams), "1024", 1, 65536, false,
+		"Most process streams of all sandboxes at once." },
+	{ "gateway", "max_streams_per_sandbox", CONFIG_U64, AT(max_streams_per_sandbox), "256", 1, 65536, false,
+		"Most process streams of one sandbox at once." },
+	{ "gateway", "max_body_bytes", CONFIG_SIZE, AT(max_body_bytes), "64M", 8 * MIB, 0, false,
+		"Most bytes of request bodies held at once." },
+	{ "gateway", "keepalive", CONFIG_DURATION, AT(keepalive_us), "50s", USEC_PER_SEC, 290 * USEC_PER_SEC, false,
+		"A stream without an event for this long gets a keepalive." },
+	{ "gateway", "guest_timeout", CONFIG_DURATION, AT(guest_timeout_us), "10s", USEC_PER_MSEC, 600 * USEC_PER_SEC,
+		false, "How long the guest may take to its first answer." },
+	{ "gateway", "idle_timeout", CONFIG_DURATION, AT(idle_us), "120s", USEC_PER_SEC, 86400 * USEC_PER_SEC, false,
+		"A client's connection without a request is closed after this long." },
+};
+/* clang-format on */
+
+static const char *environment(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
+int options_set_places(struct gateway_options *target, struct err *reterr)
+{
+	const char *unit = environment("RUNTIME_DIRECTORY"), *xdg = environment("XDG_RUNTIME_DIR");
+	char *run = NULL;
+	int n;
+
+	if (*target->run)
+		return 0;
+	if (unit) /* systemd separates several by colons; the first is the main one */
+		n = asprintf(&run, "%.*s", (int) strcspn(unit, ":"), unit);
+	else if (geteuid() == 0)
+		n = asprintf(&run, "/run/croft");
+	else if (xdg)
+		n = asprintf(&run, "%s/croft", xdg);
+	else
+		return err_set(reterr, FAIL_CONFIG_INVALID, 0, "Neither $XDG_RUNTIME_DIR nor --run names a directory.");
+	if (n < 0)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for the options.");
+	free(target->run);
+	target->run = run;
+	return 0;
+}
+
+const struct config_option *options_table(size_t *ret_n)
+{
+	*ret_n = ARRAY_LEN(options);
+	return options;
+}
