@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See list.h.
+ */
+#include "cli/list.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+int only_names(struct cli *cli, const struct command *command, int n, int *argc, char **argv)
+{
+	enum args_result r = args_parse(cli, command, NULL, 0, argc, argv);
+
+	if (r != ARGS_OK)
+		return r == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+	if (*argc - 1 != n)
+		return args_complain(command, n ? "one argument is needed" : "no arguments are taken");
+	return -1;
+}
+
+static const char *member_text(const json_t *object, const char *path, char *buf, size_t size)
+{
+	const char *dot = strchr(path, '.');
+	char outer[32];
+
+	if (!dot)
+		return text_of(object, path, buf, size);
+	(void) snprintf(outer, sizeof(outer), "%.*s", (int) (dot - path), path);
+	return text_of(json_object_get(object, outer), dot + 1, buf, size);
+}
+
+struct table *list_table(const struct list_view *view, const json_t *list)
+{
+	struct table *table;
+	json_t *element;
+	size_t n = 0, k;
+
+	while (n < LIST_COLUMNS_MAX && view->heads[n])
+		n++;
+	table = table_new(n, view->heads);
+	json_array_foreach(list, k, element) {
+		char text[LIST_COLUMNS_MAX][LIST_TEXT_MAX];
+		const char *cells[LIST_COLUMNS_MAX];
+
+		for (size_t i = 0; i < n; i++)
+			cells[i] = member_text(element, view->members[i], text[i], sizeof(text[i]));
+		table_add(table, cells);
+	}
+	return table;
+}
+
+/* All pages of the list. */
+static int fetch(const struct cli *cli, const char *path, json_t **ret, struct failure *failure)
+{
+	char next[NEXT_TOKEN_SIZE] = "", page_path[NEXT_TOKEN_SIZE + 128];
+	json_t *list = json_array();
+	int r;
+
+	do {
+		struct api_call call = { .method = "GET", .path = page_path, .next = next };
+		json_t *page = NULL;
+
+		(void) snprintf(page_path, sizeof(page_path), "%s%s%s%s", path,
+			*next ? strchr(path, '?') ? "&" : "?" : "", *next ? "nextToken=" : "", next);
+		r = api_call(cli, &call, &page, failure);
+		if (r == 0 && json_array_extend(list, page) < 0)
+			r = err_set(&failure->err, FAIL_API_PROTOCOL, EPROTO, "The answer is no list.");
+		json_decref(page);
+	} while (r == 0 && *next);
+	if (r == 0)
+		*ret = list;
+	else
+		json_decref(list);
+	return r;
+}
+
+int list_run(struct cli *cli, const struct command *command, int argc, char **argv, const struct list_view *view)
+{
+	struct failure failure = { 0 };
+	json_t *list = NULL;
+	struct table *table;
+	int status = only_names(cli, command, 0, &argc, argv);
+
+	if (status >= 0)
+		return status;
+	if (fetch(cli, view->path, &list, &failure) < 0)
+		return print_failure(cli, view->what, &failure);
+	if (cli->json)
+		return print_json(list);
+	table = list_table(view, list);
+	json_decref(list);
+	return table_print(table);
+}
+
+void print_members(const json_t *object, const char *const *members, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		char text[256];
+
+		if (text_of(object, members[i], text, sizeof(text)) && *text)
+			(void) printf("%-20s %s\n", members[i], text);
+	}
+}

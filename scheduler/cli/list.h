@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Commands that only show: their option-free command lines, and arrays as tables.
+ */
+#pragma once
+
+#include "cli/args.h"
+#include "cli/print.h"
+
+#define LIST_COLUMNS_MAX 10
+#define LIST_TEXT_MAX 96
+
+struct list_view {
+	const char *path;                      /* of the API */
+	const char *what;                      /* "cannot list nodes" */
+	const char *heads[LIST_COLUMNS_MAX];   /* ended by NULL */
+	const char *members[LIST_COLUMNS_MAX]; /* "capacity.memory_mib" reaches into an object */
+};
+
+/* Parses a command line without options of its own that has `n` names. -1: go on, else the exit status. */
+int only_names(struct cli *cli, const struct command *command, int n, int *argc, char **argv);
+
+/* Adds a row per element of `list` (borrowed). */
+struct table *list_table(const struct list_view *view, const json_t *list);
+/* The whole command. */
+int list_run(struct cli *cli, const struct command *command, int argc, char **argv, const struct list_view *view);
+
+/* A line for each of the named members that is there. */
+void print_members(const json_t *object, const char *const *members, size_t n);

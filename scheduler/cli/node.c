@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * croft node and croft token: the machines of an operator's pools, and how they join.
+ */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "cli/list.h"
+
+static int node_list(struct cli *cli, const struct command *command, int argc, char **argv)
+{
+	static const struct list_view view = {
+		.path = "/v1/nodes",
+		.what = "cannot list nodes",
+		.heads = { "ID", "POOL", "HOST", "STATE", "SCHEDULABLE", "SANDBOXES", "RESERVED MiB", "MEMORY MiB", "WHY NOT" },
+		.members = { "id", "pool", "hostname", "state", "schedulable", "capacity.sandboxes",
+			"capacity.memory_reserved_mib", "capacity.memory_mib", "unschedulable.code" },
+	};
+
+	return list_run(cli, command, argc, argv, &view);
+}
+
+static void print_node(const json_t *node)
+{
+	static const char *const members[] = { "id", "pool", "hostname", "machine", "version", "state", "schedulable",
+		"revoked", "joined", "heard", "images" };
+	const char *name;
+	json_t *value;
+
+	print_members(node, members, ARRAY_LEN(members));
+	json_object_foreach(json_object_get(node, "capacity"), name, value)
+		(void) printf("%-20s %" JSON_INTEGER_FORMAT "\n", name, json_integer_value(value));
+	json_object_foreach(json_object_get(node, "facts"), name, value) {
+		char who[64] = "", why[128] = "", since[64] = "";
+
+		(void) text_of(value, "who", who, sizeof(who));
+		(void) text_of(value, "why", why, sizeof(why));
+		(void) text_of(value, "since", since, sizeof(since));
+		(void) printf("%-20s since %s by %s: %s\n", name, since, who, why);
+	}
+	(void) fflush(stdout);
+}
+
+static int node_info(struct cli *cli, const struct command *command, int argc, char **argv)
+{
+	struct failure failure = { 0 };
+	json_t *node = NULL;
+	int status = only_names(cli, command, 1, &argc, argv);
+
+	if (status >= 0)
+		return status;
+	if (!id_is_valid(argv[1]))
+		err_set(&failure.err, FAIL_NODE_NOT_FOUND, 0, "There is no such node.");
+	else
+		(void) api_get(cli, &node, &failure, "/v1/nodes/%s", argv[1]);
+	if (err_is_set(&failure.err))
+		return print_failure(cli, "cannot show the node", &failure);
+	if (cli->json)
+		return print_json(node);
+	print_node(node);
+	if (json_is_object(json_object_get(node, "unschedulable")))
+		(void) print_record(cli, "nothing can be placed there", json_object_get(node, "unschedulable"));
+	json_decref(node);
+	return EXIT_OK;
+}
+
+/* ---- tokens ---- */
+
+static int token_create(struct cli *cli, const struct command *command, int argc, char **argv)
+{
+	const char *pool = NULL, *endpoint = NULL;
+	int64_t ttl_us = 0;
+	json_t *labels = NULL, *request, *answer = NULL;
+	const struct arg args[] = {
+		{ "pool", 'p', ARG_STRING, &pool, "NAME", "Pool that the node joins; the first by default." },
+		{ "ttl", 0, ARG_DURATION, &ttl_us, "DURATION", "How long it may be used [1h]." },
+		{ "label", 'l', ARG_PAIRS, &labels, "KEY=VALUE", "Label of the node; may be repeated." },
+		{ "endpoint", 0, ARG_STRING, &endpoint, "tcp://HOST:PORT", "Where the node reaches the scheduler." },
+	};
+	enum args_result r = args_parse(cli, command, args, ARRAY_LEN(args), &argc, argv);
+	struct failure failure = { 0 };
+	int status = r == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+
+	if (r == ARGS_OK && argc != 1)
+		status = args_complain(command, "no arguments are taken");
+	if (r == ARGS_OK && argc == 1) {
+		request = json_pack("{s:s*, s:o*, s:O*, s:o*}", "pool", pool, "ttl_s",
+			ttl_us ? json_integer((ttl_us + USEC_PER_SEC - 1) / USEC_PER_SEC) : NULL, "labels", labels, "endpoints",
+			endpoint ? json_pack("[s]", endpoint) : NULL);
+		if (api_call(cli, &(struct api_call){ .method = "POST", .path = "/v1/tokens", .body = request }, &answer,
+			    &failure) < 0) {
+			status = print_failure(cli, "cannot make a join token", &failure);
+		} else if (cli->json) {
+			status = print_json(json_incref(answer));
+		} else {
+			const char *file = json_string_value(json_object_get(answer, "file"));
+
+			status = !file || fputs(file, stdout) < 0 || fflush(stdout) != 0 ? EXIT_ERROR : EXIT_OK;
+		}
+		json_decref(request);
+		json_decref(answer);
+	}
+	json_decref(labels);
+	return status;
+}
+
+static int token_list(struct cli *cli, const struct command *command, int argc, char **argv)
+{
+	static const struct list_view view = {
+		.path = "/v1/tokens",
+		.what = "cannot list join tokens",
+		.heads = { "ID", "POOL", "STATE", "CREATED", "EXPIRES", "USED BY" },
+		.members = { "id", "pool", "state", "created", "expires", "used_by" },
+	};
+
+	return list_run(cli, command, argc, argv, &view);
+}
+
+static int token_revoke(struct cli *cli, const struct command *command, int argc, char **argv)
+{
+	struct failure failure = { 0 };
+	int status = only_names(cli, command, 1, &argc, argv);
+
+	if (status >= 0)
+		return status;
+	if (!id_is_valid(argv[1]))
+		err_set(&failure.err, FAIL_TOKEN_NOT_FOUND, 0, "There is no such join token.");
+	else
+		(void) api_delete(cli, &failure, "/v1/tokens/%s", argv[1]);
+	if (err_is_set(&failure.err))
+		return print_failure(cli, "cannot revoke the token", &failure);
+	return cli->json ? print_json(json_object()) : EXIT_OK;
+}
+
+const struct command commands_node[] = {
+	{ "node list", "", "List nodes.", node_list, NULL },
+	{ "node ls", "", NULL, node_list, NULL },
+	{ "node info", "ID", "Show one node.", node_info, NULL },
+	{ NULL, NULL, NULL, NULL, NULL },
+};
+
+const struct command commands_token[] = {
+	{ "token create", "[OPTION]...", "Make a join token for one node; prints its file.", token_create, NULL },
+	{ "token list", "", "List join tokens.", token_list, NULL },
+	{ "token ls", "", NULL, token_list, NULL },
+	{ "token revoke", "ID", "Revoke a join token.", token_revoke, NULL },
+	{ NULL, NULL, NULL, NULL, NULL },
+};
