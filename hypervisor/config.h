@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a VM is made of: the content of `start` as a plain struct, and the check that stands before anything
+ * is built. Every refusal has its own code.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/util.h"
+#include "boot/cmdline.h"
+
+#define CONFIG_VCPUS_MAX 32
+#define CONFIG_DISKS_MAX 8
+#define CONFIG_SERIAL_MAX 20
+#define CONFIG_PATH_MAX 108
+
+struct disk_config {
+	int fd;
+	bool is_read_only;
+	char serial[CONFIG_SERIAL_MAX + 1];
+};
+
+/* Owns its descriptors. */
+struct vm_config {
+	uint32_t vcpus;
+	uint64_t memory_mib;
+	int kvm_fd, kernel_fd, initramfs_fd, console_fd; /* the last two: -1 where there is none */
+	unsigned int n_disks;
+	struct disk_config disks[CONFIG_DISKS_MAX];
+	bool has_vsock;
+	int vsock_fd;                    /* listening unix stream socket */
+	uint32_t guest_cid;
+	char vsock_path[CONFIG_PATH_MAX];
+	char *cmdline;                   /* the caller's part; owned */
+};
+
+void config_init(struct vm_config *config);
+void config_deinit(struct vm_config *config);
+
+/* VCPUS_INVALID, MEMORY_INVALID, DISK_INVALID, SOCKET_PATH_TOO_LONG, INVALID_ARGUMENT (cid), CMDLINE_..., in
+ * this order. `ret_cmdline` is the whole command line. */
+int config_check(const struct vm_config *config, char ret_cmdline[static CMDLINE_SIZE], struct err *reterr);

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See control.h.
+ */
+#include "control.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "pb/vmm.pb-c.h"
+
+#define VERSION_MAJOR 1
+#define VERSION_MINOR 0
+
+#define SAME(ours, theirs) static_assert((int) (ours) == (int) CROFT__VMM_EXIT_REASON__VMM_##theirs, #theirs)
+SAME(EXIT_POWEROFF, EXIT_POWEROFF);
+SAME(EXIT_RESET, EXIT_RESET);
+SAME(EXIT_PANIC, EXIT_PANIC);
+SAME(EXIT_TRIPLE_FAULT, EXIT_TRIPLE_FAULT);
+SAME(EXIT_KVM_INTERNAL, EXIT_KVM_INTERNAL);
+SAME(EXIT_HOST_MEMORY, EXIT_HOST_MEMORY);
+SAME(EXIT_STOPPED, EXIT_STOPPED);
+SAME(EXIT_SIGNAL, EXIT_SIGNAL);
+SAME(EXIT_START_FAILED, EXIT_START_FAILED);
+SAME(EXIT_USAGE, EXIT_USAGE);
+SAME(EXIT_BUG, EXIT_BUG);
+
+/* ---- decoding ---- */
+
+static int invalid(struct err *reterr, const char *what)
+{
+	return err_set(reterr, FAIL_VMM_CONTROL_INVALID, EINVAL, "malformed request: %s", what);
+}
+
+static int copy_text(char *to, size_t size, const char *from)
+{
+	size_t n = strlen(from);
+
+	if (n >= size)
+		return -ENAMETOOLONG;
+	memcpy(to, from, n + 1);
+	return 0;
+}
+
+static int take_disks(const Croft__VmmStart *start, struct vm_config *config, int *fds, struct err *reterr)
+{
+	for (size_t i = 0; i < start->n_disks; i++) {
+		struct disk_config *disk = &config->disks[i];
+
+		if (copy_text(disk->serial, sizeof(disk->serial), start->disks[i]->serial) < 0)
+			return invalid(reterr, "a disk's serial has more than 20 bytes");
+		disk->is_read_only = start->disks[i]->read_only;
+		disk->fd = TAKE_FD(fds[i]);
+		config->n_disks++;
+	}
+	return 0;
+}
+
+/* Descriptors come in the order that vmm.proto gives. */
+static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, struct vm_config *config, struct err *reterr)
+{
+	size_t need = 2 + (start->has_initramfs ? 1u : 0u) + start->n_disks + (start->vsock ? 1u : 0u) +
+		(start->has_console ? 1u : 0u);
+	size_t at = 0;
+	int r;
+
+	if (start->n_disks > CONFIG_DISKS_MAX)
+		return invalid(reterr, "more than 8 disks");
+	if (n_fds != need) {
+		(void) invalid(reterr, "the number of descriptors does not fit the request");
+		err_add(reterr, "have", "%zu", n_fds);
+		err_add(reterr, "need", "%zu", need);
+		return -EINVAL;
+	}
+	if (start->vsock && copy_text(config->vsock_path, sizeof(config->vsock_path), start->vsock->path) < 0)
+		return err_set(reterr, FAIL_SOCKET_PATH_TOO_LONG, ENAMETOOLONG, "vsock.path has %zu bytes",
+			strlen(start->vsock->path));
+	config->cmdline = strdup(start->cmdline);
+	if (!config->cmdline)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the command line");
+	config->vcpus = start->vcpus;
+	config->memory_mib = start->memory_mib;
+	config->kvm_fd = TAKE_FD(fds[at]);
+	config->kernel_fd = TAKE_FD(fds[at + 1]);
+	at += 2;
+	if (start->has_initramfs) {
+		config->initramfs_fd = TAKE_FD(fds[at]);
+		at++;
+	}
+	r = take_disks(start, config, fds + at, reterr);
+	if (r < 0)
+		return r;
+	at += start->n_disks;
+	if (start->vsock) {
+		config->has_vsock = true;
+		config->guest_cid = start->vsock->guest_cid;
+		config->vsock_fd = TAKE_FD(fds[at]);
+		at++;
+	}
+	if (start->has_console)
+		config->console_fd = TAKE_FD(fds[at]);
+	return 0;
+}
+
+static int decode_body(const Croft__VmmRequest *message, int *fds, size_t n_fds, struct control_request *ret,
+	struct err *reterr)
+{
+	if (n_fds > 0 && message->body_case != CROFT__VMM_REQUEST__BODY_START)
+		return invalid(reterr, "descriptors come with start only");
+	switch (message->body_case) {
+	case CROFT__VMM_REQUEST__BODY_START:
+		ret->kind = CONTROL_START;
+		return take_start(message->start, fds, n_fds, &ret->start, reterr);
+	case CROFT__VMM_REQUEST__BODY_STOP:
+		ret->kind = CONTROL_STOP;
+		ret->force = message->stop->force;
+		ret->grace_ms = message->stop->grace_ms;
+		return 0;
+	case CROFT__VMM_REQUEST__BODY_STATUS:
+		ret->kind = CONTROL_STATUS;
+		return 0;
+	case CROFT__VMM_REQUEST__BODY_STATS:
+		ret->kind = CONTROL_STATS;
+		return 0;
+	default:
+		return invalid(reterr, "no known body");
+	}
+}
+
+int control_decode(const uint8_t *data, size_t size, int *fds, size_t n_fds, struct control_request *ret,
+	struct err *reterr)
+{
+	Croft__VmmRequest *message = NULL;
+	int r;
+
+	*ret = (struct control_request) { .id = 0 };
+	config_init(&ret->start);
+	/* nothing in VmmRequest nests in itself, so what a packet of this size can make us allocate is bounded */
+	if (size <= CONTROL_PACKET_MAX)
+		message = croft__vmm_request__unpack(NULL, size, data);
+	if (message) {
+		ret->id = message->id;
+		r = decode_body(message, fds, n_fds, ret, reterr);
+		croft__vmm_request__free_unpacked(message, NULL);
+	} else {
+		r = invalid(reterr, "no VmmRequest");
+	}
+	for (size_t i = 0; i < n_fds; i++)
+		fds[i] = fd_close(fds[i]);
+	if (r < 0)
+		control_request_deinit(ret);
+	return r;
+}
+
+void control_request_deinit(struct control_request *request)
+{
+	config_deinit(&request->start);
+}
+
+/* ---- encoding ---- */
+
+/* protobuf-c has no const for what it only reads. */
+static char *text(const char *constant)
+{
+	return (char *) (uintptr_t) constant;
+}
+
+struct failure_message {
+	Croft__VmmFailure message;
+	Croft__VmmFailureField fields[ERR_FIELDS_MAX], *pointers[ERR_FIELDS_MAX];
+};
+
+static Croft__VmmFailure *fill_failure(struct failure_message *out, const struct err *err)
+{
+	croft__vmm_failure__init(&out->message);
+	out->message.code = text(failure_info(err->code)->name);
+	out->message.err_no = err->err_no;
+	out->message.message = text(err->msg);
+	for (unsigned int i = 0; i < err->n_fields; i++) {
+		croft__vmm_failure_field__init(&out->fields[i]);
+		out->fields[i].key = text(err->fields[i].key);
+		out->fields[i].value = text(err->fields[i].value);
+		out->pointers[i] = &out->fields[i];
+	}
+	out->message.n_fields = err->n_fields;
+	out->message.fields = out->pointers;
+	return &out->message;
+}
+
+/* All of our messages are far smaller than a packet; the largest holds a few hundred bytes of text. */
+static size_t pack_message(const Croft__VmmMessage *message, uint8_t *buf)
+{
+	assert(croft__vmm_message__get_packed_size(message) <= CONTROL_PACKET_MAX);
+	return croft__vmm_message__pack(message, buf);
+}
+
+static size_t pack_response(Croft__VmmResponse *response, uint8_t *buf)
+{
+	Croft__VmmMessage message = CROFT__VMM_MESSAGE__INIT;
+
+	message.body_case = CROFT__VMM_MESSAGE__BODY_RESPONSE;
+	message.response = response;
+	return pack_message(&message, buf);
+}
+
+size_t control_encode_done(uint64_t id, uint8_t *buf)
+{
+	Croft__VmmResponse response = CROFT__VMM_RESPONSE__INIT;
+
+	response.id = id;
+	return pack_response(&response, buf);
+}
+
+size_t control_encode_failure(uint64_t id, const struct err *failure, uint8_t *buf)
+{
+	Croft__VmmResponse response = CROFT__VMM_RESPONSE__INIT;
+	struct failure_message out;
+
+	response.id = id;
+	response.failure = fill_failure(&out, failure);
+	return pack_response(&response, buf);
+}
+
+static Croft__VmmEventKind event_kind(enum vm_event event)
+{
+	static const Croft__VmmEventKind kinds[VM_EVENT_MAX_] = {
+		[VM_EVENT_STARTED] = CROFT__VMM_EVENT_KIND__VMM_EVENT_STARTED,
+		[VM_EVENT_USERSPACE] = CROFT__VMM_EVENT_KIND__VMM_EVENT_USERSPACE,
+		[VM_EVENT_PANICKED] = CROFT__VMM_EVENT_KIND__VMM_EVENT_PANICKED,
+	};
+
+	return kinds[event];
+}
+
+static Croft__VmmState state_number(enum control_state state)
+{
+	switch (state) {
+	case CONTROL_WAITING:
+		return CROFT__VMM_STATE__VMM_STATE_WAITING;
+	case CONTROL_RUNNING:
+		return CROFT__VMM_STATE__VMM_STATE_RUNNING;
+	case CONTROL_STOPPING:
+		break;
+	}
+	return CROFT__VMM_STATE__VMM_STATE_STOPPING;
+}
+
+size_t control_encode_status(uint64_t id, const struct control_status *status, uint8_t *buf)
+{
+	Croft__VmmResponse response = CROFT__VMM_RESPONSE__INIT;
+	Croft__VmmStatus out = CROFT__VMM_STATUS__INIT;
+	Croft__VmmEvent events[VM_EVENT_MAX_], *pointers[VM_EVENT_MAX_];
+	size_t n = 0;
+
+	for (int i = 0; i < VM_EVENT_MAX_; i++) {
+		if (status->event_usec[i] == 0)
+			continue;
+		events[n] = (Croft__VmmEvent) CROFT__VMM_EVENT__INIT;
+		events[n].kind = event_kind((enum vm_event) i);
+		events[n].monotonic_us = status->event_usec[i];
+		pointers[n] = &events[n];
+		n++;
+	}
+	out.state = state_number(status->state);
+	out.n_events = n;
+	out.events = pointers;
+	out.version_major = VERSION_MAJOR;
+	out.version_minor = VERSION_MINOR;
+	response.id = id;
+	response.status = &out;
+	return pack_response(&response, buf);
+}
+
+size_t control_encode_stats(uint64_t id, const struct control_stats *stats, uint8_t *buf)
+{
+	Croft__VmmDiskStats disks[CONFIG_DISKS_MAX], *pointers[CONFIG_DISKS_MAX];
+	Croft__VmmResponse response = CROFT__VMM_RESPONSE__INIT;
+	Croft__VmmStats out = CROFT__VMM_STATS__INIT;
+	const struct vm_stats *vm = &stats->vm;
+
+	for (unsigned int i = 0; i < vm->n_disks; i++) {
+		disks[i] = (Croft__VmmDiskStats) CROFT__VMM_DISK_STATS__INIT;
+		disks[i].reads = vm->disks[i].reads;
+		disks[i].writes = vm->disks[i].writes;
+		disks[i].read_bytes = vm->disks[i].read_bytes;
+		disks[i].written_bytes = vm->disks[i].written_bytes;
+		disks[i].flushes = vm->disks[i].flushes;
+		disks[i].errors = vm->disks[i].errors;
+		pointers[i] = &disks[i];
+	}
+	out.memory_mib = stats->memory_mib;
+	out.vcpus = stats->vcpus;
+	out.vcpu_usec = vm->vcpu_usec;
+	out.kvm_runs = vm->kvm_runs;
+	out.io_exits = vm->io_exits;
+	out.mmio_exits = vm->mmio_exits;
+	out.console_bytes = vm->serial.bytes;
+	out.console_dropped = vm->serial.dropped;
+	out.guest_bad_gpa = vm->bad_gpa;
+	out.device_resets_needed = vm->needs_reset;
+	out.n_disks = vm->n_disks;
+	out.disks = pointers;
+	out.vsock_connections = vm->vsock.connections;
+	out.vsock_refused = vm->vsock.refused;
+	out.rng_bytes = vm->rng_bytes;
+	response.id = id;
+	response.stats = &out;
+	return pack_response(&response, buf);
+}
+
+static size_t pack_event(Croft__VmmEvent *event, uint8_t *buf)
+{
+	Croft__VmmMessage message = CROFT__VMM_MESSAGE__INIT;
+
+	message.body_case = CROFT__VMM_MESSAGE__BODY_EVENT;
+	message.event = event;
+	return pack_message(&message, buf);
+}
+
+size_t control_encode_event(enum vm_event event, int64_t monotonic_usec, uint8_t *buf)
+{
+	Croft__VmmEvent out = CROFT__VMM_EVENT__INIT;
+
+	out.kind = event_kind(event);
+	out.monotonic_us = monotonic_usec;
+	return pack_event(&out, buf);
+}
+
+static void fill_exit(Croft__VmmExit *out, struct failure_message *failure, const struct exit_record *record)
+{
+	croft__vmm_exit__init(out);
+	out->reason = (Croft__VmmExitReason) record->reason;
+	out->reached_userspace = record->reached_userspace;
+	out->realtime_us = record->realtime_usec;
+	out->detail = text(record->detail);
+	if (err_is_set(&record->failure))
+		out->failure = fill_failure(failure, &record->failure);
+}
+
+size_t control_encode_exiting(const struct exit_record *record, int64_t monotonic_usec, uint8_t *buf)
+{
+	Croft__VmmEvent out = CROFT__VMM_EVENT__INIT;
+	struct failure_message failure;
+	Croft__VmmExit exit;
+
+	fill_exit(&exit, &failure, record);
+	out.kind = CROFT__VMM_EVENT_KIND__VMM_EVENT_EXITING;
+	out.monotonic_us = monotonic_usec;
+	out.exit = &exit;
+	return pack_event(&out, buf);
+}
+
+size_t control_encode_exit(const struct exit_record *record, uint8_t *buf)
+{
+	struct failure_message failure;
+	Croft__VmmExit exit;
+
+	fill_exit(&exit, &failure, record);
+	assert(croft__vmm_exit__get_packed_size(&exit) <= CONTROL_PACKET_MAX);
+	return croft__vmm_exit__pack(&exit, buf);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See memory.h.
+ */
+#include "memory.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+#define HUGE_PAGE (UINT64_C(2) << 20)
+
+int memory_layout(uint64_t mib, struct memory_region ret[static 2], unsigned int *ret_n, struct err *reterr)
+{
+	uint64_t size, low;
+
+	/* before the multiplication: 2^44 MiB would wrap to 0 */
+	if (mib < MEMORY_MIB_MIN || mib > MEMORY_MIB_MAX) {
+		(void) err_set(reterr, FAIL_MEMORY_INVALID, EINVAL, "a VM has %llu to %llu MiB of memory, not %llu",
+			(unsigned long long) MEMORY_MIB_MIN, (unsigned long long) MEMORY_MIB_MAX,
+			(unsigned long long) mib);
+		err_add(reterr, "asked", "%llu", (unsigned long long) mib);
+		err_add(reterr, "min", "%llu", (unsigned long long) MEMORY_MIB_MIN);
+		err_add(reterr, "max", "%llu", (unsigned long long) MEMORY_MIB_MAX);
+		return -EINVAL;
+	}
+	size = mib << 20;
+	low = MIN(size, MEMORY_GAP_START);
+	ret[0] = (struct memory_region) { .gpa = 0, .size = low, .offset = 0 };
+	ret[1] = (struct memory_region) { .gpa = MEMORY_GAP_END, .size = size - low, .offset = low };
+	*ret_n = size > low ? 2 : 1;
+	return 0;
+}
+
+/* Room for `span` bytes at an address that is 0 modulo 2 MiB. */
+static uint8_t *reserve(uint64_t span)
+{
+	uint8_t *all = mmap(NULL, span + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint64_t head;
+
+	if (all == MAP_FAILED)
+		return NULL;
+	head = (HUGE_PAGE - ((uintptr_t) all & (HUGE_PAGE - 1))) & (HUGE_PAGE - 1);
+	if (head > 0)
+		(void) munmap(all, head);
+	(void) munmap(all + head + span, HUGE_PAGE - head);
+	return all + head;
+}
+
+static int map_regions(struct memory *memory)
+{
+	for (unsigned int i = 0; i < memory->n_regions; i++) {
+		const struct memory_region *region = &memory->regions[i];
+		void *at = mmap(memory->base + region->gpa, region->size, PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_FIXED, memory->fd, (off_t) region->offset);
+
+		if (at == MAP_FAILED)
+			return -errno;
+		/* huge pages only where the host allows them for shmem; a dump never holds a guest's memory */
+		(void) madvise(at, region->size, MADV_HUGEPAGE);
+		(void) madvise(at, region->size, MADV_DONTDUMP);
+	}
+	return 0;
+}
+
+int memory_init(struct memory *memory, uint64_t mib, struct err *reterr)
+{
+	const struct memory_region *last;
+	int r;
+
+	*memory = (struct memory) MEMORY_NULL;
+	r = memory_layout(mib, memory->regions, &memory->n_regions, reterr);
+	if (r < 0)
+		return r;
+	memory->size = mib << 20;
+	last = &memory->regions[memory->n_regions - 1];
+	memory->span = last->gpa + last->size;
+	memory->fd = memfd_create("croft-guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (memory->fd < 0 || ftruncate(memory->fd, (off_t) memory->size) < 0)
+		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "no memory file for the guest");
+	memory->base = reserve(memory->span);
+	if (!memory->base)
+		return err_set(reterr, FAIL_HOST_LIMIT, errno, "no address space for %llu MiB of guest memory",
+			(unsigned long long) mib);
+	r = map_regions(memory);
+	if (r < 0)
+		return err_set(reterr, FAIL_HOST_LIMIT, -r, "cannot map %llu MiB of guest memory",
+			(unsigned long long) mib);
+	return 0;
+}
+
+void memory_deinit(struct memory *memory)
+{
+	if (memory->base)
+		(void) munmap(memory->base, memory->span);
+	(void) fd_close(memory->fd);
+	*memory = (struct memory) MEMORY_NULL;
+}
+
+void *guest_map(const struct memory *memory, uint64_t gpa, uint64_t len)
+{
+	for (unsigned int i = 0; i < memory->n_regions; i++) {
+		const struct memory_region *region = &memory->regions[i];
+
+		if (gpa < region->gpa || gpa - region->gpa >= region->size)
+			continue;
+		return len <= region->size - (gpa - region->gpa) ? memory->base + gpa : NULL;
+	}
+	return NULL;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Guest memory: one memfd, mapped so that host address = base + guest address. RAM over 3 GiB goes on at
+ * 4 GiB; between lie the devices, and there the mapping is PROT_NONE. The base is congruent to 0 modulo
+ * 2 MiB, so that huge pages of the memfd can become huge pages of the guest.
+ *
+ * guest_map() is the only way to an address that a guest named. What it returns stays valid as long as the
+ * VM: later remaps (fork) happen in place. The guest can change the bytes at any time: read a field once.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define MEMORY_MIB_MIN UINT64_C(64)
+#define MEMORY_MIB_MAX (UINT64_C(512) * 1024)
+#define MEMORY_GAP_START (UINT64_C(3) << 30)
+#define MEMORY_GAP_END (UINT64_C(4) << 30)
+
+struct memory_region {
+	uint64_t gpa;
+	uint64_t size;
+	uint64_t offset; /* in the memfd */
+};
+
+struct memory {
+	int fd;
+	uint8_t *base;
+	uint64_t span;   /* of the mapping, with the gap */
+	uint64_t size;   /* RAM */
+	unsigned int n_regions;
+	struct memory_region regions[2];
+};
+
+#define MEMORY_NULL { .fd = -1 }
+
+/* Splits `mib` MiB at the gap. MEMORY_INVALID outside MEMORY_MIB_MIN .. MEMORY_MIB_MAX. */
+int memory_layout(uint64_t mib, struct memory_region ret[static 2], unsigned int *ret_n, struct err *reterr);
+
+int memory_init(struct memory *memory, uint64_t mib, struct err *reterr);
+void memory_deinit(struct memory *memory);
+
+/* The `len` bytes at `gpa`, NULL unless all of them are RAM. A len of 0 is valid where one byte would be. */
+void *guest_map(const struct memory *memory, uint64_t gpa, uint64_t len);

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See vcpu.h.
+ */
+#include "vcpu.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "boot/cpu.h"
+#include "cpuid.h"
+#include "vm.h"
+
+#define KICK_SIGNAL SIGRTMIN
+#define KICK_USEC (20 * USEC_PER_MSEC)
+
+#define MSR_MISC_ENABLE 0x1a0
+#define MISC_ENABLE_FAST_STRING 1
+#define MSR_MTRR_DEF_TYPE 0x2ff
+#define MTRR_ENABLE_WRITEBACK ((1u << 11) | 6)
+
+static int set_cpuid(struct vcpu *vcpu, const struct cpuid *supported, struct err *reterr)
+{
+	bool has_deadline = ioctl(vcpu->vm->vm_fd, KVM_CHECK_EXTENSION, KVM_CAP_TSC_DEADLINE_TIMER) > 0;
+	CLEANUP_FREE struct cpuid *cpuid = malloc(sizeof(*cpuid));
+
+	if (!cpuid)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the CPUID table");
+	*cpuid = *supported;
+	cpuid_apply(cpuid, vcpu->index, vcpu->vm->n_vcpus, has_deadline);
+	if (ioctl(vcpu->fd, KVM_SET_CPUID2, cpuid) < 0)
+		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "KVM_SET_CPUID2");
+	return 0;
+}
+
+/* What firmware would have set and a kernel relies on. */
+static int set_msrs(struct vcpu *vcpu, struct err *reterr)
+{
+	struct { /* laid out as struct kvm_msrs, whose entries have no fixed number */
+		uint32_t n, padding;
+		struct kvm_msr_entry entries[2];
+	} msrs = { .n = 2,
+		.entries = { { .index = MSR_MISC_ENABLE, .data = MISC_ENABLE_FAST_STRING },
+			{ .index = MSR_MTRR_DEF_TYPE, .data = MTRR_ENABLE_WRITEBACK } } };
+
+	if (ioctl(vcpu->fd, KVM_SET_MSRS, &msrs) != 2)
+		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "KVM_SET_MSRS");
+	return 0;
+}
+
+int vcpu_init(struct vcpu *vcpu, struct vm *vm, unsigned int index, const struct cpuid *cpuid, struct err *reterr)
+{
+	void *run;
+	int r;
+
+	*vcpu = (struct vcpu) { .vm = vm, .index = index, .fd = -1 };
+	vcpu->fd = ioctl(vm->vm_fd, KVM_CREATE_VCPU, (unsigned long) index);
+	if (vcpu->fd < 0)
+		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "KVM_CREATE_VCPU %u", index);
+	r = ioctl(vm->kvm_fd, KVM_GET_VCPU_MMAP_SIZE, 0);
+	if (r < (int) sizeof(*vcpu->run))
+		return err_set(reterr, FAIL_VMM_START_FAILED, r < 0 ? errno : EINVAL, "KVM_GET_VCPU_MMAP_SIZE");
+	run = mmap(NULL, (size_t) r, PROT_READ | PROT_WRITE, MAP_SHARED, vcpu->fd, 0);
+	if (run == MAP_FAILED)
+		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "mmap of the vCPU's kvm_run");
+	vcpu->run = run;
+	vcpu->run_size = (size_t) r;
+	r = set_cpuid(vcpu, cpuid, reterr);
+	return r < 0 ? r : set_msrs(vcpu, reterr);
+}
+
+int vcpu_set_entry(struct vcpu *vcpu, uint64_t entry, struct err *reterr)
+{
+	struct kvm_sregs sregs;
+	struct kvm_regs regs;
+
+	if (ioctl(vcpu->fd, KVM_GET_SREGS, &sregs) < 0)
+		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "KVM_GET_SREGS");
+	boot_cpu_registers(entry, &sregs, &regs);
+	if (ioctl(vcpu->fd, KVM_SET_SREGS, &sregs) < 0)
+		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "KVM_SET_SREGS");
+	if (ioctl(vcpu->fd, KVM_SET_REGS, &regs) < 0)
+		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "KVM_SET_REGS");
+	return 0;
+}
+
+static void count(atomic_uint_fast64_t *counter)
+{
+	(void) atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+static void handle_io(struct vcpu *vcpu)
+{
+	const struct kvm_run *run = vcpu->run;
+	uint8_t *data = (uint8_t *) vcpu->run + run->io.data_offset;
+
+	count(&vcpu->io_exits);
+	for (uint32_t i = 0; i < run->io.count; i++, data += run->io.size) {
+		if (run->io.direction == KVM_EXIT_IO_OUT)
+			bus_write(&vcpu->vm->ports, run->io.port, data, run->io.size);
+		else
+			bus_read(&vcpu->vm->ports, run->io.port, data, run->io.size);
+	}
+}
+
+static void handle_mmio(struct vcpu *vcpu)
+{
+	struct kvm_run *run = vcpu->run;
+	uint32_t len = MIN(run->mmio.len, (uint32_t) sizeof(run->mmio.data));
+
+	count(&vcpu->mmio_exits);
+	if (run->mmio.is_write)
+		bus_write(&vcpu->vm->mmio, run->mmio.phys_addr, run->mmio.data, len);
+	else
+		bus_read(&vcpu->vm->mmio, run->mmio.phys_addr, run->mmio.data, len);
+}
+
+static void report_internal(struct vcpu *vcpu, const char *what, unsigned long long number)
+{
+	struct kvm_regs regs = { 0 };
+	struct err err = ERR_NULL;
+	char detail[EXIT_DETAIL_MAX];
+
+	(void) ioctl(vcpu->fd, KVM_GET_REGS, &regs); /* only for the text */
+	(void) snprintf(detail, sizeof(detail), "%s 0x%llx on vCPU %u at rip 0x%llx", what, number, vcpu->index,
+		(unsigned long long) regs.rip);
+	(void) err_set(&err, FAIL_KVM_INTERNAL_ERROR, 0, "%s", detail);
+	vm_report_exit(vcpu->vm, EXIT_KVM_INTERNAL, &err, detail);
+}
+
+static void handle_exit(struct vcpu *vcpu)
+{
+	const struct kvm_run *run = vcpu->run;
+
+	switch (run->exit_reason) {
+	case KVM_EXIT_IO:
+		handle_io(vcpu);
+		break;
+	case KVM_EXIT_MMIO:
+		handle_mmio(vcpu);
+		break;
+	case KVM_EXIT_INTR:
+	case KVM_EXIT_IRQ_WINDOW_OPEN:
+		break;
+	case KVM_EXIT_SHUTDOWN:
+		vm_report_exit(vcpu->vm, EXIT_TRIPLE_FAULT, NULL, "the guest's CPU shut down (triple fault)");
+		break;
+	case KVM_EXIT_FAIL_ENTRY:
+		report_internal(vcpu, "KVM_EXIT_FAIL_ENTRY", run->fail_entry.hardware_entry_failure_reason);
+		break;
+	case KVM_EXIT_INTERNAL_ERROR:
+		report_internal(vcpu, "KVM_EXIT_INTERNAL_ERROR", run->internal.suberror);
+		break;
+	default:
+		report_internal(vcpu, "KVM exit", run->exit_reason);
+		break;
+	}
+}
+
+/* False when the VM cannot go on. */
+static bool handle_run_error(struct vcpu *vcpu, int err_no)
+{
+	struct err err = ERR_NULL;
+	char detail[EXIT_DETAIL_MAX];
+
+	switch (err_no) {
+	case EINTR:
+	case EAGAIN: /* a vCPU that waits for its INIT was kicked */
+		return true;
+	case EFAULT:
+	case EHWPOISON:
+		(void) snprintf(detail, sizeof(detail), "KVM_RUN: %s", strerrorname_np(err_no));
+		(void) err_set(&err, FAIL_HOST_MEMORY_FAULT, err_no, "the host could not provide guest memory");
+		vm_report_exit(vcpu->vm, EXIT_HOST_MEMORY, &err, detail);
+		return false;
+	default:
+		report_internal(vcpu, "KVM_RUN failed with errno", (unsigned long long) err_no);
+		return false;
+	}
+}
+
+static void *run_thread(void *data)
+{
+	struct vcpu *vcpu = data;
+	sigset_t kick;
+
+	(void) sigemptyset(&kick);
+	(void) sigaddset(&kick, KICK_SIGNAL);
+	(void) pthread_sigmask(SIG_UNBLOCK, &kick, NULL);
+	if (vcpu->index == 0)
+		vm_post(vcpu->vm, VM_EVENT_STARTED);
+	while (!vm_is_stopping(vcpu->vm)) {
+		int r = ioctl(vcpu->fd, KVM_RUN, 0);
+
+		count(&vcpu->runs);
+		if (r < 0) {
+			if (!handle_run_error(vcpu, errno))
+				break;
+			continue;
+		}
+		handle_exit(vcpu);
+	}
+	return NULL;
+}
+
+static void on_kick(int number)
+{
+	(void) number; /* its arrival is all: KVM_RUN returns */
+}
+
+int vcpu_prepare_signal(void)
+{
+	struct sigaction action = { .sa_handler = on_kick };
+
+	return sigaction(KICK_SIGNAL, &action, NULL) < 0 ? -errno : 0;
+}
+
+int vcpu_start(struct vcpu *vcpu)
+{
+	int r = pthread_create(&vcpu->thread, NULL, run_thread, vcpu);
+
+	vcpu->has_thread = r == 0;
+	return -r;
+}
+
+void vcpu_kick(struct vcpu *vcpu)
+{
+	if (!vcpu->has_thread)
+		return;
+	/* first the flag: a signal that comes before KVM_RUN would be lost without it */
+	__atomic_store_n(&vcpu->run->immediate_exit, 1, __ATOMIC_SEQ_CST);
+	(void) pthread_kill(vcpu->thread, KICK_SIGNAL);
+}
+
+int vcpu_join(struct vcpu *vcpu, int64_t deadline_usec)
+{
+	while (vcpu->has_thread) {
+		int64_t until = clock_realtime_usec() + KICK_USEC;
+		struct timespec ts = { .tv_sec = until / USEC_PER_SEC, .tv_nsec = until % USEC_PER_SEC * 1000 };
+
+		vcpu_kick(vcpu);
+		if (pthread_timedjoin_np(vcpu->thread, NULL, &ts) == 0)
+			vcpu->has_thread = false;
+		else if (clock_monotonic_usec() > deadline_usec)
+			return -ETIMEDOUT;
+	}
+	return 0;
+}
+
+void vcpu_deinit(struct vcpu *vcpu)
+{
+	if (!vcpu->vm)
+		return;
+	if (vcpu->run)
+		(void) munmap(vcpu->run, vcpu->run_size);
+	vcpu->run = NULL;
+	vcpu->fd = fd_close(vcpu->fd);
+}
+
+uint64_t vcpu_cpu_usec(const struct vcpu *vcpu)
+{
+	struct timespec ts;
+	clockid_t clock;
+
+	if (!vcpu->has_thread || pthread_getcpuclockid(vcpu->thread, &clock) != 0 || clock_gettime(clock, &ts) < 0)
+		return 0;
+	return (uint64_t) ts.tv_sec * 1000000 + (uint64_t) ts.tv_nsec / 1000;
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See queue.h. Layouts and rules are those of virtio 1.2, chapter 2.7.
+ */
+#include "virtio/queue.h"
+
+#include <string.h>
+
+#define DESC_SIZE 16u
+#define DESC_NEXT 1u
+#define DESC_WRITE 2u
+#define AVAIL_NO_INTERRUPT 1u
+#define RING_HEAD 4u /* flags and idx stand before the ring's entries */
+
+/* x86 is little-endian like the rings; a volatile load of the field's width is one access. */
+static uint16_t load16(const uint8_t *at)
+{
+	return *(const volatile uint16_t *) (const void *) at;
+}
+
+static void store16(uint8_t *at, uint16_t value)
+{
+	*(volatile uint16_t *) (void *) at = value;
+}
+
+static void *map_ring(const struct memory *memory, uint64_t gpa, uint64_t size, uint64_t align)
+{
+	return gpa % align ? NULL : guest_map(memory, gpa, size);
+}
+
+enum queue_latch_result queue_latch(struct queue *queue, const struct memory *memory)
+{
+	uint16_t n = queue->size;
+	uint8_t *desc, *avail, *used;
+
+	if (n == 0 || n > queue->size_max || (n & (n - 1)) != 0)
+		return QUEUE_BAD_SIZE;
+	desc = map_ring(memory, queue->desc, (uint64_t) n * DESC_SIZE, 16);
+	avail = map_ring(memory, queue->avail, RING_HEAD + (uint64_t) n * 2 + 2, 2);
+	used = map_ring(memory, queue->used, RING_HEAD + (uint64_t) n * 8 + 2, 4);
+	if (!desc || !avail || !used) {
+		queue->bad_gpa++;
+		return QUEUE_BAD_ADDRESS;
+	}
+	queue->n = n;
+	queue->desc_ring = desc;
+	queue->avail_ring = avail;
+	queue->used_ring = used;
+	queue->next_avail = queue->next_used = queue->signalled_used = 0;
+	queue->is_broken = false;
+	queue->is_ready = true;
+	return QUEUE_LATCHED;
+}
+
+void queue_reset(struct queue *queue)
+{
+	*queue = (struct queue) { .size_max = queue->size_max, .bad_gpa = queue->bad_gpa, .broken = queue->broken };
+}
+
+static enum chain_result break_queue(struct queue *queue)
+{
+	queue->is_broken = true;
+	queue->broken++;
+	return CHAIN_BROKEN;
+}
+
+static uint16_t avail_index(const struct queue *queue)
+{
+	uint16_t index = load16(queue->avail_ring + 2);
+
+	/* the entries up to idx, and the descriptors they name, are read after idx */
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return index;
+}
+
+bool queue_has_work(const struct queue *queue)
+{
+	return queue->is_ready && !queue->is_broken && avail_index(queue) != queue->next_avail;
+}
+
+struct desc {
+	uint64_t addr;
+	uint32_t len;
+	uint16_t flags, next;
+};
+
+/* A copy made by one pass over the guest's bytes: what is checked is what is used. */
+static struct desc read_desc(const struct queue *queue, uint16_t index)
+{
+	const uint8_t *at = queue->desc_ring + (size_t) index * DESC_SIZE;
+	uint64_t low = *(const volatile uint64_t *) (const void *) at;
+	uint64_t high = *(const volatile uint64_t *) (const void *) (at + 8);
+
+	return (struct desc) { .addr = low, .len = (uint32_t) high, .flags = (uint16_t) (high >> 32),
+		.next = (uint16_t) (high >> 48) };
+}
+
+static void add_desc(struct queue *queue, const struct memory *memory, struct chain *chain, const struct desc *desc)
+{
+	struct iovec *iov = &chain->iov[chain->n_readable + chain->n_writable];
+
+	if (desc->len == 0)
+		return;
+	iov->iov_base = guest_map(memory, desc->addr, desc->len);
+	iov->iov_len = desc->len;
+	if (!iov->iov_base) {
+		chain->is_bad = true;
+		queue->bad_gpa++;
+	}
+	if (desc->flags & DESC_WRITE) {
+		chain->n_writable++;
+		chain->writable += desc->len;
+	} else {
+		chain->n_readable++;
+		chain->readable += desc->len;
+	}
+}
+
+/* Follows the chain from `head`. At most as many steps as the table has entries: more is a loop. */
+static bool walk(struct queue *queue, const struct memory *memory, uint16_t head, struct chain *chain)
+{
+	bool writable_seen = false;
+	uint16_t index = head;
+
+	for (unsigned int steps = 0; steps < queue->n; steps++) {
+		struct desc desc = read_desc(queue, index);
+
+		if (desc.flags & ~(DESC_NEXT | DESC_WRITE))
+			return false;
+		if (writable_seen && !(desc.flags & DESC_WRITE))
+			return false; /* readable ones come first */
+		writable_seen = desc.flags & DESC_WRITE;
+		add_desc(queue, memory, chain, &desc);
+		if (!(desc.flags & DESC_NEXT))
+			return true;
+		if (desc.next >= queue->n)
+			return false;
+		index = desc.next;
+	}
+	return false;
+}
+
+enum chain_result queue_pop(struct queue *queue, const struct memory *memory, struct chain *ret)
+{
+	uint16_t waiting, head;
+
+	if (!queue->is_ready || queue->is_broken)
+		return CHAIN_NONE;
+	waiting = (uint16_t) (avail_index(queue) - queue->next_avail);
+	if (waiting == 0)
+		return CHAIN_NONE;
+	if (waiting > queue->n)
+		return break_queue(queue);
+	head = load16(queue->avail_ring + RING_HEAD + (size_t) (queue->next_avail % queue->n) * 2);
+	if (head >= queue->n)
+		return break_queue(queue);
+	ret->head = head;
+	ret->n_readable = ret->n_writable = 0;
+	ret->readable = ret->writable = 0;
+	ret->is_bad = false;
+	if (!walk(queue, memory, head, ret))
+		return break_queue(queue);
+	queue->next_avail++;
+	return CHAIN_OK;
+}
+
+void queue_unpop(struct queue *queue)
+{
+	queue->next_avail--;
+}
+
+void queue_push(struct queue *queue, uint16_t head, uint32_t written)
+{
+	uint8_t *entry = queue->used_ring + RING_HEAD + (size_t) (queue->next_used % queue->n) * 8;
+
+	if (!queue->is_ready || queue->is_broken)
+		return;
+	*(volatile uint32_t *) (void *) entry = head;
+	*(volatile uint32_t *) (void *) (entry + 4) = written;
+	/* the driver reads the entry after idx: idx is written after the entry and the data */
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	store16(queue->used_ring + 2, ++queue->next_used);
+}
+
+bool queue_wants_interrupt(struct queue *queue)
+{
+	if (!queue->is_ready || queue->is_broken || queue->next_used == queue->signalled_used)
+		return false;
+	queue->signalled_used = queue->next_used;
+	/* the driver clears NO_INTERRUPT and then looks at idx: we write idx and then look at the flag */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return !(load16(queue->avail_ring) & AVAIL_NO_INTERRUPT);
+}
+
+/* Calls for each piece of [offset, offset + size) of the iovecs. */
+static size_t copy(const struct iovec *iov, unsigned int n, uint64_t offset, uint8_t *buf, size_t size, bool to_guest)
+{
+	size_t done = 0;
+
+	for (unsigned int i = 0; i < n && done < size; i++) {
+		size_t part;
+		uint8_t *at;
+
+		if (offset >= iov[i].iov_len) {
+			offset -= iov[i].iov_len;
+			continue;
+		}
+		if (!iov[i].iov_base)
+			break;
+		part = MIN(iov[i].iov_len - (size_t) offset, size - done);
+		at = (uint8_t *) iov[i].iov_base + offset;
+		if (to_guest)
+			memcpy(at, buf + done, part);
+		else
+			memcpy(buf + done, at, part);
+		done += part;
+		offset = 0;
+	}
+	return done;
+}
+
+size_t chain_read(const struct chain *chain, uint64_t offset, void *buf, size_t size)
+{
+	return copy(chain->iov, chain->n_readable, offset, buf, size, false);
+}
+
+size_t chain_write(const struct chain *chain, uint64_t offset, const void *buf, size_t size)
+{
+	/* the buffer is only read when bytes go to the guest */
+	return copy(chain->iov + chain->n_readable, chain->n_writable, offset, (uint8_t *) (uintptr_t) buf, size, true);
+}
+
+unsigned int chain_slice(const struct chain *chain, bool is_writable, uint64_t offset, uint64_t size,
+	struct iovec ret[static QUEUE_SIZE_MAX])
+{
+	const struct iovec *iov = chain->iov + (is_writable ? chain->n_readable : 0);
+	unsigned int n = is_writable ? chain->n_writable : chain->n_readable, used = 0;
+
+	for (unsigned int i = 0; i < n && size > 0; i++) {
+		uint64_t part;
+
+		if (offset >= iov[i].iov_len) {
+			offset -= iov[i].iov_len;
+			continue;
+		}
+		if (!iov[i].iov_base)
+			return 0;
+		part = MIN(iov[i].iov_len - offset, size);
+		ret[used].iov_base = (uint8_t *) iov[i].iov_base + offset;
+		ret[used].iov_len = (size_t) part;
+		used++;
+		size -= part;
+		offset = 0;
+	}
+	return size > 0 ? 0 : used;
+}

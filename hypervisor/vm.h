@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One virtual machine: its memory, KVM descriptors, vCPUs, buses and devices. vm_build() makes all of it in
+ * written order, vm_free() undoes it in the reverse. Nothing is opened after vm_build().
+ *
+ * What happens on vCPU threads (the guest reset, panicked, ...) is put down by vm_post() and
+ * vm_report_exit() and comes to the loop thread through the hooks. The first cause of an end wins.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "bus.h"
+#include "config.h"
+#include "exit.h"
+#include "loop.h"
+#include "memory.h"
+#include "serial.h"
+#include "vcpu.h"
+#include "virtio/blk.h"
+#include "virtio/rng.h"
+#include "virtio/vsock.h"
+
+#define VM_DEVICES_MAX (CONFIG_DISKS_MAX + 2)
+
+enum vm_event {
+	VM_EVENT_STARTED,   /* the first vCPU was entered */
+	VM_EVENT_USERSPACE, /* the boot marker */
+	VM_EVENT_PANICKED,  /* pvpanic */
+	VM_EVENT_MAX_
+};
+
+/* Called on the loop thread. */
+struct vm_hooks {
+	void (*event)(void *data, enum vm_event event, int64_t monotonic_usec);
+	void (*ended)(void *data);
+};
+
+struct vm_stats {
+	uint64_t vcpu_usec, kvm_runs, io_exits, mmio_exits;
+	struct serial_stats serial;
+	uint64_t bad_gpa, needs_reset;
+	unsigned int n_disks;
+	struct blk_stats disks[CONFIG_DISKS_MAX];
+	struct vsock_stats vsock;
+	uint64_t rng_bytes;
+};
+
+struct vm {
+	struct loop *loop;
+	const struct vm_hooks *hooks;
+	void *hooks_data;
+
+	int kvm_fd, vm_fd;
+	struct memory memory;
+	struct bus ports, mmio;
+	unsigned int n_vcpus;
+	struct vcpu vcpus[CONFIG_VCPUS_MAX];
+
+	int serial_irq_fd;
+	struct serial serial;
+	unsigned int n_disks;
+	struct blk_device disks[CONFIG_DISKS_MAX];
+	bool has_vsock;
+	struct vsock_device vsock;
+	struct rng_device rng;
+	unsigned int n_devices;               /* those of virtio, by their place on the bus */
+	struct device *devices[VM_DEVICES_MAX];
+
+	atomic_bool is_stopping;
+	int wake_fd;
+	struct loop_source wake;
+	struct loop_timer panic_timer;
+	atomic_int_fast64_t event_usec[VM_EVENT_MAX_]; /* 0: has not happened */
+	bool event_told[VM_EVENT_MAX_];                /* loop thread only */
+	pthread_mutex_t exit_lock;
+	struct exit_record exit;              /* under exit_lock until vm_stop() */
+};
+
+/* Builds the machine and loads the guest; no vCPU runs yet. Takes the descriptors out of `config` that it
+ * needs. On failure nothing is left. */
+int vm_build(struct vm **ret, struct loop *loop, struct vm_config *config, const char *cmdline,
+	const struct vm_hooks *hooks, void *hooks_data, struct err *reterr);
+int vm_start(struct vm *vm, struct err *reterr);
+/* Ends the vCPU threads. 0, or -ETIMEDOUT: one hangs in the host's kernel, and vm_free() must not be called. */
+int vm_stop(struct vm *vm);
+void vm_free(struct vm *vm);
+DEFINE_CLEANUP(struct vm, vm_free)
+
+/* From any thread. */
+void vm_post(struct vm *vm, enum vm_event event);
+/* The VM ends: with `reason`, unless an end was reported before. `failure` may be NULL and is copied. */
+void vm_report_exit(struct vm *vm, enum exit_reason reason, const struct err *failure, const char *detail);
+static inline bool vm_is_stopping(struct vm *vm)
+{
+	return atomic_load(&vm->is_stopping);
+}
+
+/* Loop thread. */
+bool vm_has_event(struct vm *vm, enum vm_event event);
+struct exit_record vm_exit_record(struct vm *vm);
+void vm_stats(struct vm *vm, struct vm_stats *ret);

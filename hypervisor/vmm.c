@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See vmm.h.
+ */
+#include "vmm.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+
+#define LAST_WORDS_USEC (200 * USEC_PER_MSEC)
+
+/* The first cause wins. */
+static void end(struct vmm *vmm, const struct exit_record *record)
+{
+	if (vmm->exit.reason != EXIT_NONE)
+		return;
+	vmm->exit = *record;
+	vmm->exit.realtime_usec = clock_realtime_usec();
+	vmm->exit.reached_userspace = vmm->vm && vm_has_event(vmm->vm, VM_EVENT_USERSPACE);
+	vmm->state = CONTROL_STOPPING;
+	vmm->loop.stop = true;
+}
+
+static void end_with(struct vmm *vmm, enum exit_reason reason, const char *detail)
+{
+	struct exit_record record = { .reason = reason };
+
+	(void) snprintf(record.detail, sizeof(record.detail), "%s", detail);
+	end(vmm, &record);
+}
+
+/* ---- the VM's word ---- */
+
+static void on_event(void *data, enum vm_event event, int64_t monotonic_usec)
+{
+	struct vmm *vmm = data;
+
+	server_broadcast(&vmm->server, control_encode_event(event, monotonic_usec, vmm->server.out));
+}
+
+static void on_ended(void *data)
+{
+	struct vmm *vmm = data;
+	struct exit_record record = vm_exit_record(vmm->vm);
+
+	end(vmm, &record);
+}
+
+static const struct vm_hooks hooks = { .event = on_event, .ended = on_ended };
+
+/* ---- requests ---- */
+
+static int start(struct vmm *vmm, struct vm_config *config, struct err *reterr)
+{
+	char cmdline[CMDLINE_SIZE];
+	int r = config_check(config, cmdline, reterr);
+
+	if (r == 0)
+		r = vm_build(&vmm->vm, &vmm->loop, config, cmdline, &hooks, vmm, reterr);
+	if (r < 0)
+		return r;
+	vmm->memory_mib = config->memory_mib;
+	vmm->vcpus = config->vcpus;
+	/* kernel and initramfs are in memory: their descriptors go when the request goes */
+	return vm_start(vmm->vm, reterr);
+}
+
+static void handle_start(struct vmm *vmm, struct server_connection *connection, struct control_request *request)
+{
+	struct exit_record record = { .reason = EXIT_START_FAILED };
+	struct err err = ERR_NULL;
+
+	if (vmm->state != CONTROL_WAITING) {
+		(void) err_set(&err, FAIL_VMM_CONTROL_INVALID, EALREADY, "this VMM was started already");
+		server_send(&vmm->server, connection, control_encode_failure(request->id, &err, vmm->server.out));
+		return;
+	}
+	if (start(vmm, &request->start, &err) == 0) {
+		vmm->state = CONTROL_RUNNING;
+		log_info("started", "vcpus", LOG_NUM(vmm->vcpus), "memory_mib", LOG_NUM(vmm->memory_mib));
+		server_send(&vmm->server, connection, control_encode_done(request->id, vmm->server.out));
+		return;
+	}
+	log_failure(LOG_LEVEL_ERROR, "start failed", &err, NULL);
+	server_send(&vmm->server, connection, control_encode_failure(request->id, &err, vmm->server.out));
+	record.failure = err;
+	(void) snprintf(record.detail, sizeof(record.detail), "%.*s", EXIT_DETAIL_MAX - 1, err.msg);
+	end(vmm, &record);
+}
+
+static void on_grace(void *data)
+{
+	end_with(data, EXIT_STOPPED, "the guest did not power itself off in time");
+}
+
+static void handle_stop(struct vmm *vmm, struct server_connection *connection, const struct control_request *request)
+{
+	server_send(&vmm->server, connection, control_encode_done(request->id, vmm->server.out));
+	if (request->force || vmm->state == CONTROL_WAITING) {
+		end_with(vmm, EXIT_STOPPED, "the control socket asked for it");
+		return;
+	}
+	vmm->state = CONTROL_STOPPING;
+	loop_timer_arm(&vmm->loop, &vmm->grace, (int64_t) request->grace_ms * USEC_PER_MSEC, on_grace, vmm);
+}
+
+static void handle_status(struct vmm *vmm, struct server_connection *connection, uint64_t id)
+{
+	struct control_status status = { .state = vmm->state };
+
+	for (int i = 0; vmm->vm && i < VM_EVENT_MAX_; i++)
+		status.event_usec[i] = atomic_load(&vmm->vm->event_usec[i]);
+	server_send(&vmm->server, connection, control_encode_status(id, &status, vmm->server.out));
+}
+
+static void handle_stats(struct vmm *vmm, struct server_connection *connection, uint64_t id)
+{
+	struct control_stats stats = { .memory_mib = vmm->memory_mib, .vcpus = vmm->vcpus };
+
+	if (vmm->vm)
+		vm_stats(vmm->vm, &stats.vm);
+	server_send(&vmm->server, connection, control_encode_stats(id, &stats, vmm->server.out));
+}
+
+static void handle(void *data, struct server_connection *connection, struct control_request *request)
+{
+	struct vmm *vmm = data;
+
+	switch (request->kind) {
+	case CONTROL_START:
+		handle_start(vmm, connection, request);
+		break;
+	case CONTROL_STOP:
+		handle_stop(vmm, connection, request);
+		break;
+	case CONTROL_STATUS:
+		handle_status(vmm, connection, request->id);
+		break;
+	case CONTROL_STATS:
+		handle_stats(vmm, connection, request->id);
+		break;
+	}
+}
+
+/* ---- the process ---- */
+
+static void on_signal(void *data, uint32_t events)
+{
+	struct vmm *vmm = data;
+	struct signalfd_siginfo info;
+	char detail[64];
+
+	(void) events;
+	if (read(vmm->signal_fd, &info, sizeof(info)) != sizeof(info))
+		return;
+	(void) snprintf(detail, sizeof(detail), "SIG%s", sigabbrev_np((int) info.ssi_signo));
+	end_with(vmm, EXIT_SIGNAL, detail);
+}
+
+static int watch_signals(struct vmm *vmm)
+{
+	sigset_t set;
+
+	(void) sigemptyset(&set);
+	(void) sigaddset(&set, SIGTERM);
+	(void) sigaddset(&set, SIGINT);
+	vmm->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (vmm->signal_fd < 0)
+		return -errno;
+	return loop_add(&vmm->loop, &vmm->signals, vmm->signal_fd, EPOLLIN, on_signal, vmm);
+}
+
+int vmm_init(struct vmm *vmm, int listen_fd, struct err *reterr)
+{
+	int r;
+
+	memset(vmm, 0, sizeof(*vmm));
+	vmm->signal_fd = vmm->signals.fd = -1;
+	r = loop_init(&vmm->loop);
+	if (r == 0)
+		r = watch_signals(vmm);
+	if (r == 0)
+		r = vcpu_prepare_signal();
+	if (r == 0)
+		r = server_init(&vmm->server, &vmm->loop, listen_fd, handle, vmm);
+	return r < 0 ? err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot watch the control socket") : 0;
+}
+
+/* Gives peers that are slow a moment to take what was sent, the last event above all. */
+static void say_goodbye(struct vmm *vmm)
+{
+	int64_t until = clock_monotonic_usec() + LAST_WORDS_USEC;
+
+	server_broadcast(&vmm->server,
+		control_encode_exiting(&vmm->exit, clock_monotonic_usec(), vmm->server.out));
+	vmm->loop.stop = false;
+	while (server_has_unsent(&vmm->server) && clock_monotonic_usec() < until)
+		if (loop_step(&vmm->loop, LAST_WORDS_USEC / 10) < 0)
+			break;
+}
+
+int vmm_run(struct vmm *vmm)
+{
+	int r = loop_run(&vmm->loop), stopped = 0;
+
+	if (r < 0)
+		end_with(vmm, EXIT_BUG, "the event loop failed");
+	if (vmm->vm)
+		stopped = vm_stop(vmm->vm);
+	say_goodbye(vmm);
+	return stopped;
+}
+
+void vmm_deinit(struct vmm *vmm)
+{
+	if (vmm->vm)
+		vm_free(vmm->vm);
+	loop_timer_disarm(&vmm->loop, &vmm->grace);
+	server_deinit(&vmm->server);
+	loop_remove(&vmm->loop, &vmm->signals);
+	(void) fd_close(vmm->signal_fd);
+	loop_deinit(&vmm->loop);
+}

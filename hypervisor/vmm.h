@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The VMM process as an object: it waits for `start` on its control socket, builds and runs one VM, answers
+ * requests, and learns why it ended.
+ *
+ *   waiting --start--> running --stop--> stopping --> ended
+ *      |                  +------ the guest ends, a signal ------^
+ *      +-- start fails, stop, a signal --------------------------^
+ */
+#pragma once
+
+#include "loop.h"
+#include "server.h"
+#include "vm.h"
+
+struct vmm {
+	struct loop loop;
+	struct server server;
+	int signal_fd;
+	struct loop_source signals;
+	struct loop_timer grace;
+	enum control_state state;
+	struct vm *vm;
+	uint64_t memory_mib;
+	uint32_t vcpus;
+	struct exit_record exit; /* reason EXIT_NONE: goes on */
+};
+
+/* SIGTERM and SIGINT must be blocked already; they end the VMM. Takes over `listen_fd`. */
+int vmm_init(struct vmm *vmm, int listen_fd, struct err *reterr);
+/* Runs until the end; vmm->exit says why. Peers have been told, vCPUs have stopped. 0, or -ETIMEDOUT when a
+ * thread hangs in the host's kernel: then vmm_deinit() must not be called. */
+int vmm_run(struct vmm *vmm);
+void vmm_deinit(struct vmm *vmm);

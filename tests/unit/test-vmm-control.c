@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts around the guest that need no KVM: loop, bus, serial port, and the bytes of the control socket.
+ * Cases R100 R110.
+ */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/rng.h"
+#include "bus.h"
+#include "control.h"
+#include "loop.h"
+#include "pb/vmm.pb-c.h"
+#include "serial.h"
+
+static struct loop loop;
+static struct serial serial;
+static int irq_fd;
+
+/* ---- loop ---- */
+
+struct pair {
+	struct loop_source source;
+	struct pair *other;
+	int fd, calls;
+};
+
+static void remove_other(void *data, uint32_t events)
+{
+	struct pair *pair = data;
+
+	(void) events;
+	pair->calls++;
+	loop_remove(&loop, &pair->other->source);
+}
+
+/* Both are ready in one batch; whoever comes first removes the other, which must not be called any more. */
+START_TEST(loop_remove_in_batch)
+{
+	struct pair a = { .other = NULL }, b = { .other = &a };
+
+	a.other = &b;
+	a.fd = eventfd(1, EFD_CLOEXEC);
+	b.fd = eventfd(1, EFD_CLOEXEC);
+	ck_assert_int_eq(loop_add(&loop, &a.source, a.fd, EPOLLIN, remove_other, &a), 0);
+	ck_assert_int_eq(loop_add(&loop, &b.source, b.fd, EPOLLIN, remove_other, &b), 0);
+	ck_assert_int_eq(loop_step(&loop, 0), 0);
+	ck_assert_int_eq(a.calls + b.calls, 1);
+	loop_remove(&loop, &a.source);
+	loop_remove(&loop, &b.source);
+	(void) fd_close(a.fd);
+	(void) fd_close(b.fd);
+}
+END_TEST
+
+static void count_up(void *data)
+{
+	++*(int *) data;
+}
+
+START_TEST(loop_timers)
+{
+	struct loop_timer soon = { .armed = false }, later = { .armed = false }, never = { .armed = false };
+	int n_soon = 0, n_later = 0, n_never = 0;
+
+	loop_timer_arm(&loop, &later, 20 * USEC_PER_MSEC, count_up, &n_later);
+	loop_timer_arm(&loop, &never, 0, count_up, &n_never);
+	loop_timer_arm(&loop, &soon, 0, count_up, &n_soon);
+	loop_timer_disarm(&loop, &never);
+	loop_timer_disarm(&loop, &never);
+	ck_assert_int_eq(loop_step(&loop, 0), 0);
+	ck_assert_int_eq(n_soon, 1);
+	ck_assert_int_eq(n_later, 0);
+	ck_assert_int_eq(loop_step(&loop, -1), 0); /* waits for the timer */
+	ck_assert_int_eq(n_later, 1);
+	ck_assert_int_eq(n_never, 0);
+}
+END_TEST
+
+/* ---- bus ---- */
+
+static void bus_fill(void *data, uint64_t offset, uint8_t *bytes, uint32_t len)
+{
+	(void) data;
+	memset(bytes, (int) offset, len);
+}
+
+START_TEST(bus_ranges)
+{
+	struct bus bus = { .n_ranges = 0 };
+	struct bus_range range = { .base = 0x100, .size = 8, .read = bus_fill };
+	uint8_t bytes[8];
+
+	ck_assert_int_eq(bus_add(&bus, &range), 0);
+	ck_assert_int_eq(bus_add(&bus, &range), -EEXIST);
+	range.base = 0x107;
+	ck_assert_int_eq(bus_add(&bus, &range), -EEXIST);
+	range.base = 0x108;
+	ck_assert_int_eq(bus_add(&bus, &range), 0);
+	bus_read(&bus, 0x104, bytes, 4);
+	ck_assert_uint_eq(bytes[0], 4);
+	bus_read(&bus, 0x106, bytes, 4); /* over the end of a range, though another begins there */
+	ck_assert_uint_eq(bytes[0], 0xff);
+	bus_read(&bus, 0xff, bytes, 1);
+	ck_assert_uint_eq(bytes[0], 0xff);
+	bus_read(&bus, UINT64_MAX, bytes, 8);
+	ck_assert_uint_eq(bytes[7], 0xff);
+	bus_write(&bus, 0x100, bytes, 1); /* nobody takes writes there */
+	bus_write(&bus, UINT64_MAX - 3, bytes, 8);
+}
+END_TEST
+
+/* ---- serial ---- */
+
+static uint8_t in(uint64_t offset)
+{
+	uint8_t byte;
+
+	serial_read(&serial, offset, &byte, 1);
+	return byte;
+}
+
+static void out(uint64_t offset, uint8_t byte)
+{
+	serial_write(&serial, offset, &byte, 1);
+}
+
+static bool interrupted(void)
+{
+	uint64_t n;
+
+	return read(irq_fd, &n, sizeof(n)) == sizeof(n);
+}
+
+static void set_up(void)
+{
+	ck_assert_int_eq(loop_init(&loop), 0);
+	irq_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	serial.loop = NULL;
+}
+
+static void tear_down(void)
+{
+	serial_deinit(&serial);
+	(void) fd_close(irq_fd);
+	loop_deinit(&loop);
+}
+
+/* What Linux's driver does to find out what it has. */
+START_TEST(serial_probe)
+{
+	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, -1), 0);
+	out(7, 0xa5);
+	ck_assert_uint_eq(in(7), 0xa5);
+	out(4, 0x10 | 0x0a); /* loopback */
+	ck_assert_uint_eq(in(6) & 0xf0, 0x90);
+	out(0, 'x');
+	ck_assert_uint_eq(serial_stats(&serial).bytes, 0);
+	out(4, 0);
+	out(2, 1);
+	ck_assert_uint_eq(in(2) & 0xc0, 0xc0); /* 16550A */
+	out(3, 0x80);
+	out(0, 0x34);
+	out(1, 0x12);
+	ck_assert_uint_eq(in(0), 0x34);
+	ck_assert_uint_eq(in(1), 0x12);
+	out(3, 3);
+	ck_assert_uint_eq(in(0), 0);
+	ck_assert_uint_eq(in(5), 0x60);
+	/* the test for a lost interrupt: switched off and on again it must be there again */
+	ck_assert(!interrupted());
+	out(1, 2);
+	ck_assert(interrupted());
+	ck_assert_uint_eq(in(2) & 0x0f, 2);
+	ck_assert_uint_eq(in(2) & 0x0f, 1);
+	out(1, 0);
+	out(1, 2);
+	ck_assert(interrupted());
+	ck_assert_uint_eq(in(2) & 0x0f, 2);
+	out(0, 'x'); /* and each byte brings one, as it is gone at once */
+	ck_assert(interrupted());
+	ck_assert_uint_eq(in(2) & 0x0f, 2);
+}
+END_TEST
+
+START_TEST(serial_widths)
+{
+	uint8_t bytes[4] = { 1, 2, 3, 4 };
+
+	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, -1), 0);
+	for (uint64_t offset = 0; offset < 8; offset++) {
+		serial_write(&serial, offset, bytes, 4);
+		serial_read(&serial, offset, bytes, 2);
+	}
+	ck_assert_uint_eq(serial_stats(&serial).bytes, 0);
+}
+END_TEST
+
+static void print(uint64_t from, uint64_t n)
+{
+	for (uint64_t i = from; i < from + n; i++)
+		out(0, (uint8_t) (i * 31 ^ i >> 8));
+}
+
+static void check_text(const uint8_t *text, uint64_t from, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		ck_assert_uint_eq(text[i], (uint8_t) ((from + i) * 31 ^ (from + i) >> 8));
+}
+
+/* One turn that also sees the pause between two looks end. */
+static void turn(void)
+{
+	ck_assert_int_eq(loop_step(&loop, 6 * USEC_PER_MSEC), 0);
+}
+
+START_TEST(serial_pipe)
+{
+	static uint8_t text[300000];
+	int pipes[2];
+	size_t got = 0;
+
+	ck_assert_int_eq(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
+	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, pipes[1]), 0);
+	print(0, sizeof(text));
+	for (int i = 0; i < 300 && got < sizeof(text); i++) {
+		ssize_t n;
+
+		turn();
+		n = read(pipes[0], text + got, MIN(sizeof(text) - got, 5000u));
+		got += n > 0 ? (size_t) n : 0;
+	}
+	ck_assert_uint_eq(got, sizeof(text));
+	check_text(text, 0, got);
+	ck_assert_uint_eq(serial_stats(&serial).dropped, 0);
+	(void) fd_close(pipes[0]);
+}
+END_TEST
+
+/* R110: 3 MiB while nobody reads: what is lost is the oldest, and it is counted. */
+START_TEST(serial_overflow)
+{
+	const uint64_t total = 3 << 20;
+	static uint8_t text[2 << 20];
+	uint64_t got = 0, first;
+	int pipes[2];
+
+	ck_assert_int_eq(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
+	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, pipes[1]), 0);
+	print(0, 100000);
+	turn(); /* fills the pipe */
+	print(100000, total - 100000);
+	for (int i = 0; i < 300; i++) {
+		ssize_t n;
+
+		turn();
+		n = read(pipes[0], text + got, sizeof(text) - got);
+		got += n > 0 ? (uint64_t) n : 0;
+	}
+	ck_assert_uint_eq(got + serial_stats(&serial).dropped, total);
+	ck_assert_uint_ge(got, SERIAL_RING);
+	first = got - SERIAL_RING;
+	check_text(text, 0, first);                                      /* what the pipe had */
+	check_text(text + first, total - SERIAL_RING, SERIAL_RING); /* and the newest */
+	(void) fd_close(pipes[0]);
+}
+END_TEST
+
+START_TEST(serial_no_reader)
+{
+	int pipes[2];
+
+	ck_assert_int_eq(pipe2(pipes, O_CLOEXEC), 0);
+	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, pipes[1]), 0);
+	print(0, 10);
+	turn();
+	(void) fd_close(pipes[0]);
+	for (int i = 0; i < 5; i++) {
+		print(10, 1000);
+		turn();
+	}
+	ck_assert_uint_gt(serial_stats(&serial).dropped, 0);
+	ck_assert_uint_eq(serial_stats(&serial).bytes, 5010);
+	/* and the loop has nothing to do now: no event that comes again and again */
+	for (int i = 0; i < 5; i++)
+		turn();
+	ck_assert_int_eq(poll(&(struct pollfd) { .fd = loop.epoll_fd, .events = POLLIN }, 1, 0), 0);
+}
+END_TEST
+
+START_TEST(serial_special_files)
+{
+	static const char *const files[] = { "/dev/null", "/dev/full" };
+
+	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, open(files[_i], O_WRONLY | O_CLOEXEC)), 0);
+	print(0, 500000);
+	for (int i = 0; i < 20; i++)
+		turn();
+	ck_assert_uint_eq(serial_stats(&serial).dropped, _i == 0 ? 0 : 500000);
+	ck_assert_int_eq(poll(&(struct pollfd) { .fd = loop.epoll_fd, .events = POLLIN }, 1, 0), 0);
+}
+END_TEST
+
+/* A file has a bound, and holds the end of the output whatever came before. */
+START_TEST(serial_file)
+{
+	const uint64_t total = 9 << 20, part = 400000;
+	int fd = memfd_create("console", MFD_CLOEXEC), copy = dup(fd);
+	static uint8_t text[16 << 20];
+	ssize_t n;
+
+	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, fd), 0);
+	for (uint64_t at = 0; at < total; at += part) {
+		print(at, MIN(part, total - at));
+		for (int i = 0; i < 3; i++)
+			turn();
+		ck_assert_int_le(lseek(copy, 0, SEEK_END), SERIAL_FILE_MAX + 65536);
+	}
+	n = pread(copy, text, sizeof(text), 0);
+	ck_assert_int_gt((int) n, (int) SERIAL_KEEP);
+	ck_assert_int_eq(strncmp((char *) text, "\n[croft: earlier", 16), 0);
+	n -= 38; /* the mark */
+	check_text(text + 38, total - (uint64_t) n, (uint64_t) n);
+	ck_assert_uint_eq(serial_stats(&serial).dropped, 0);
+	(void) fd_close(copy);
+}
+END_TEST
+
+/* ---- the control socket's bytes ---- */
+
+static size_t pack_start(uint8_t *buf, void (*change)(Croft__VmmStart *))
+{
+	Croft__VmmRequest request = CROFT__VMM_REQUEST__INIT;
+	Croft__VmmStart start;
+	Croft__VmmVsock vsock;
+	Croft__VmmDisk one, two, *disks[12];
+	static char cmdline[] = "a=b", path[] = "/run/x/v", serial_number[] = "s", long_serial[] = "123456789012345678901";
+
+	croft__vmm_start__init(&start);
+	croft__vmm_vsock__init(&vsock);
+	croft__vmm_disk__init(&one);
+	croft__vmm_disk__init(&two);
+	for (size_t i = 0; i < ARRAY_LEN(disks); i++)
+		disks[i] = i == 0 ? &one : &two;
+	one.read_only = true;
+	one.serial = serial_number;
+	two.serial = change ? long_serial : serial_number;
+	vsock.guest_cid = 3;
+	vsock.path = path;
+	start.vcpus = 2;
+	start.memory_mib = 512;
+	start.cmdline = cmdline;
+	start.has_initramfs = true;
+	start.n_disks = 2;
+	start.disks = disks;
+	start.vsock = &vsock;
+	start.has_console = true;
+	if (change)
+		change(&start);
+	request.id = 77;
+	request.body_case = CROFT__VMM_REQUEST__BODY_START;
+	request.start = &start;
+	return croft__vmm_request__pack(&request, buf);
+}
+
+static void open_fds(int *fds, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		fds[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+START_TEST(control_start)
+{
+	struct control_request request;
+	uint8_t buf[4096];
+	int fds[7], copy[7];
+	size_t n = pack_start(buf, NULL);
+
+	open_fds(fds, 7);
+	memcpy(copy, fds, sizeof(copy));
+	ck_assert_int_eq(control_decode(buf, n, fds, 7, &request, NULL), 0);
+	ck_assert_uint_eq(request.id, 77);
+	ck_assert_int_eq((int) request.kind, CONTROL_START);
+	ck_assert_int_eq(request.start.kvm_fd, copy[0]);
+	ck_assert_int_eq(request.start.kernel_fd, copy[1]);
+	ck_assert_int_eq(request.start.initramfs_fd, copy[2]);
+	ck_assert_int_eq(request.start.disks[0].fd, copy[3]);
+	ck_assert_int_eq(request.start.disks[1].fd, copy[4]);
+	ck_assert_int_eq(request.start.vsock_fd, copy[5]);
+	ck_assert_int_eq(request.start.console_fd, copy[6]);
+	ck_assert(request.start.disks[0].is_read_only && !request.start.disks[1].is_read_only);
+	ck_assert_str_eq(request.start.vsock_path, "/run/x/v");
+	ck_assert_str_eq(request.start.cmdline, "a=b");
+	control_request_deinit(&request);
+	for (size_t i = 0; i < 7; i++)
+		ck_assert_int_eq(fcntl(copy[i], F_GETFD), -1);
+}
+END_TEST
+
+static void keep(Croft__VmmStart *start)
+{
+	(void) start; /* the second disk's serial is too long by itself */
+}
+static void nine_disks(Croft__VmmStart *start)
+{
+	start->n_disks = 9;
+}
+static void long_path(Croft__VmmStart *start)
+{
+	static char path[4000];
+
+	memset(path, 'x', sizeof(path) - 1);
+	start->n_disks = 1;
+	start->vsock->path = path;
+}
+
+static const struct {
+	void (*change)(Croft__VmmStart *);
+	size_t n_fds;
+	enum fail_code code;
+} bad_starts[] = {
+	{ NULL, 6, FAIL_VMM_CONTROL_INVALID },
+	{ NULL, 8, FAIL_VMM_CONTROL_INVALID },
+	{ NULL, 0, FAIL_VMM_CONTROL_INVALID },
+	{ keep, 7, FAIL_VMM_CONTROL_INVALID },
+	{ nine_disks, 14, FAIL_VMM_CONTROL_INVALID },
+	{ long_path, 6, FAIL_SOCKET_PATH_TOO_LONG },
+};
+
+/* Refused, the id known, and no descriptor is left open. */
+START_TEST(control_bad_start)
+{
+	struct control_request request;
+	uint8_t buf[8192];
+	int fds[16], copy[16];
+	struct err err = ERR_NULL;
+	size_t n = pack_start(buf, bad_starts[_i].change);
+
+	open_fds(fds, bad_starts[_i].n_fds);
+	memcpy(copy, fds, sizeof(copy));
+	ck_assert_int_lt(control_decode(buf, n, fds, bad_starts[_i].n_fds, &request, &err), 0);
+	ck_assert_int_eq((int) err.code, (int) bad_starts[_i].code);
+	ck_assert_uint_eq(request.id, 77);
+	for (size_t i = 0; i < bad_starts[_i].n_fds; i++)
+		ck_assert_int_eq(fcntl(copy[i], F_GETFD), -1);
+}
+END_TEST
+
+/* One byte changed, bytes cut off, noise: decoded or refused, never more. */
+START_TEST(control_fuzz)
+{
+	struct rng rng = rng_seeded(7);
+	uint8_t good[4096], buf[4096];
+	size_t n = pack_start(good, NULL);
+
+	for (int i = 0; i < 20000; i++) {
+		struct control_request request;
+		size_t size = rng_below(&rng, 4) ? n : (size_t) rng_below(&rng, n + 1);
+		int fds[7];
+
+		memcpy(buf, good, n);
+		for (uint64_t k = rng_below(&rng, 4); k > 0 && size > 0; k--)
+			buf[rng_below(&rng, size)] = (uint8_t) rng_u64(&rng);
+		if (i % 100 == 0)
+			rng_bytes(&rng, buf, size);
+		open_fds(fds, 7);
+		if (control_decode(buf, size, fds, 7, &request, NULL) == 0)
+			control_request_deinit(&request);
+	}
+	ck_assert_int_lt(control_decode(buf, CONTROL_PACKET_MAX + 1, NULL, 0, &(struct control_request) { .id = 0 }, NULL),
+		0);
+}
+END_TEST
+
+START_TEST(control_failure)
+{
+	static uint8_t buf[CONTROL_PACKET_MAX];
+	struct err err = ERR_NULL;
+	Croft__VmmMessage *message;
+
+	(void) err_set(&err, FAIL_CMDLINE_TOO_LONG, E2BIG, "too long");
+	err_add(&err, "have", "3000");
+	err_add(&err, "max", "2047");
+	message = croft__vmm_message__unpack(NULL, control_encode_failure(9, &err, buf), buf);
+	ck_assert_ptr_nonnull(message);
+	ck_assert_uint_eq(message->response->id, 9);
+	ck_assert_str_eq(message->response->failure->code, "CMDLINE_TOO_LONG");
+	ck_assert_int_eq(message->response->failure->err_no, E2BIG);
+	ck_assert_uint_eq(message->response->failure->n_fields, 2);
+	ck_assert_str_eq(message->response->failure->fields[1]->value, "2047");
+	croft__vmm_message__free_unpacked(message, NULL);
+}
+END_TEST
+
+START_TEST(control_stats)
+{
+	static uint8_t buf[CONTROL_PACKET_MAX];
+	struct control_stats stats = { .memory_mib = 1, .vcpus = 2, .vm = { .kvm_runs = 3, .n_disks = 1,
+		.disks = { { .reads = 4, .errors = 5 } }, .vsock = { .connections = 6 }, .serial = { .dropped = 7 },
+		.bad_gpa = 8, .needs_reset = 9, .rng_bytes = 10 } };
+	Croft__VmmMessage *message = croft__vmm_message__unpack(NULL, control_encode_stats(1, &stats, buf), buf);
+	const Croft__VmmStats *out_stats;
+
+	ck_assert_ptr_nonnull(message);
+	out_stats = message->response->stats;
+	ck_assert_uint_eq(out_stats->kvm_runs, 3);
+	ck_assert_uint_eq(out_stats->disks[0]->reads, 4);
+	ck_assert_uint_eq(out_stats->disks[0]->errors, 5);
+	ck_assert_uint_eq(out_stats->vsock_connections, 6);
+	ck_assert_uint_eq(out_stats->console_dropped, 7);
+	ck_assert_uint_eq(out_stats->guest_bad_gpa, 8);
+	ck_assert_uint_eq(out_stats->device_resets_needed, 9);
+	ck_assert_uint_eq(out_stats->rng_bytes, 10);
+	croft__vmm_message__free_unpacked(message, NULL);
+}
+END_TEST
+
+static Suite *make_suite(void)
+{
+	Suite *suite = suite_create("vmm-control");
+	TCase *tcase = tcase_create("all");
+
+	tcase_add_checked_fixture(tcase, set_up, tear_down);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, loop_remove_in_batch);
+	tcase_add_test(tcase, loop_timers);
+	tcase_add_test(tcase, bus_ranges);
+	tcase_add_test(tcase, serial_probe);
+	tcase_add_test(tcase, serial_widths);
+	tcase_add_test(tcase, serial_pipe);
+	tcase_add_test(tcase, serial_overflow);
+	tcase_add_test(tcase, serial_no_reader);
+	tcase_add_loop_test(tcase, serial_special_files, 0, 2);
+	tcase_add_test(tcase, serial_file);
+	tcase_add_test(tcase, control_start);
+	tcase_add_loop_test(tcase, control_bad_start, 0, ARRAY_LEN(bad_starts));
+	tcase_add_test(tcase, control_fuzz);
+	tcase_add_test(tcase, control_failure);
+	tcase_add_test(tcase, control_stats);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
+
+int main(void)
+{
+	SRunner *runner;
+	int failed;
+
+	(void) signal(SIGPIPE, SIG_IGN);
+	runner = srunner_create(make_suite());
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
