@@ -19,7 +19,6 @@ packages_run=(
 )
 # The emulated host, only where there is no /dev/kvm.
 packages_emulate=(qemu-system-x86 busybox-static cpio openssh-server openssh-client)
-packages_test=(npm)
 
 say() {
 	printf '%s %s\n' "$(date +%H:%M:%S)" "$*" >&2
