@@ -15,10 +15,10 @@ packages_build=(
 	libmicrohttpd-dev libsystemd-dev libsqlite3-dev libjansson-dev uthash-dev libarchive-dev check
 )
 packages_run=(
-	ca-certificates squashfs-tools-ng e2fsprogs mmdebstrap curl jq procps python3 xz-utils
+	ca-certificates squashfs-tools-ng e2fsprogs mmdebstrap curl jq procps python3 xz-utils cpio busybox-static kmod
 )
 # The emulated host, only where there is no /dev/kvm.
-packages_emulate=(qemu-system-x86 busybox-static cpio openssh-server openssh-client)
+packages_emulate=(qemu-system-x86)
 
 say() {
 	printf '%s %s\n' "$(date +%H:%M:%S)" "$*" >&2

@@ -65,9 +65,3 @@ int digest_file(const char *path, char ret[static DIGEST_SIZE], struct err *rete
 		return err_set(reterr, FAIL_IO_FAILED, errno, "cannot open %.160s", path);
 	return digest_fd(fd, ret, reterr);
 }
-
-bool digest_is_valid(const char *digest)
-{
-	return strlen(digest) == DIGEST_SIZE - 1 && !strncmp(digest, "sha256:", 7) &&
-		strspn(digest + 7, "0123456789abcdef") == 64;
-}

@@ -7,10 +7,9 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "base/id.h"
 
-#define DIGEST_SIZE (7 + 64 + 1)
 
 /* Of the whole file behind `fd`, from its beginning; the position is not used. 0 or IO_FAILED. */
 int digest_fd(int fd, char ret[static DIGEST_SIZE], struct err *reterr);
 int digest_file(const char *path, char ret[static DIGEST_SIZE], struct err *reterr);
-bool digest_is_valid(const char *digest);

@@ -11,9 +11,9 @@ enum frame_result frame_peek(const struct buf *in, size_t max, const uint8_t **r
 	const uint8_t *p;
 	size_t size;
 
-	if (buf_size(in) < FRAME_HEAD)
-		return FRAME_PARTIAL;
 	p = buf_peek(in);
+	if (!p || buf_size(in) < FRAME_HEAD) /* an empty queue may have no memory */
+		return FRAME_PARTIAL;
 	size = (size_t) p[0] << 24 | (size_t) p[1] << 16 | (size_t) p[2] << 8 | p[3];
 	if (size > max)
 		return FRAME_TOO_LARGE;

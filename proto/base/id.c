@@ -49,6 +49,12 @@ bool id_name_is_valid(const char *name)
 	return n >= 1 && n <= ID_NAME_MAX && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == n;
 }
 
+bool digest_is_valid(const char *digest)
+{
+	return strlen(digest) == DIGEST_SIZE - 1 && strncmp(digest, "sha256:", 7) == 0 &&
+	       strspn(digest + 7, "0123456789abcdef") == 64;
+}
+
 void api_key_new(struct rng *rng, char ret[static API_KEY_SIZE])
 {
 	memcpy(ret, "croft_", 6);

@@ -18,12 +18,16 @@
 #define SPAN_ID_SIZE 17
 #define TRACEPARENT_SIZE 56      /* "00-" 32 "-" 16 "-01" and NUL */
 #define API_KEY_SIZE 64
+#define DIGEST_SIZE (7 + 64 + 1)  /* "sha256:", 64 hex digits and NUL */
 
 /* 20 lower-case base32 characters (100 random bits). */
 void id_new(struct rng *rng, char ret[static ID_SIZE]);
 bool id_is_valid(const char *id);
 /* ^[a-z0-9-]{1,63}$, the form of every name that travels between processes. */
 bool id_name_is_valid(const char *name);
+
+/* Lower-case "sha256:" and 64 hex digits: the name of an image's bytes. */
+bool digest_is_valid(const char *digest);
 
 /* "croft_" and 32 base32 characters (160 random bits). */
 void api_key_new(struct rng *rng, char ret[static API_KEY_SIZE]);

@@ -15,12 +15,6 @@
 /* Page tables and structs for guest memory: 1/128 of it. */
 #define VMM_OVERHEAD_SHIFT 7
 
-bool digest_is_valid(const char *digest)
-{
-	return strlen(digest) == DIGEST_SIZE - 1 && strncmp(digest, "sha256:", 7) == 0 &&
-	       strspn(digest + 7, "0123456789abcdef") == 64;
-}
-
 /* ---- spec ---- */
 
 struct sandbox_spec *spec_new(void)

@@ -29,7 +29,6 @@ struct moment {
 	int64_t real_usec; /* since the epoch; for records only, it may jump */
 };
 
-#define DIGEST_SIZE 72  /* "sha256:", 64 lower-case hex digits, NUL */
 #define BOOT_ID_SIZE 37 /* a UUID and NUL */
 #define HOSTNAME_SIZE 65
 #define VERSION_SIZE 32
@@ -43,9 +42,6 @@ struct moment {
 #define IMAGES_MAX 4096 /* of one node */
 #define STAGES_MAX 64   /* of one report */
 #define PART_MAX 256    /* sandboxes in one part of an inventory or desired set */
-
-/* Lower-case "sha256:" and 64 hex digits. */
-bool digest_is_valid(const char *digest);
 
 /* ---- the sandbox's specification ---- */
 struct sandbox_field {

@@ -122,20 +122,17 @@ static int put_frame(struct exec_stream *stream, unsigned int flags, const char 
 /* Whole frames at the front of `in`. */
 static int take_frames(struct exec_stream *stream)
 {
-	while (!stream->is_over && buf_size(&stream->in) >= HEAD) {
+	/* The first condition says to the compiler what a size above 0 says to us: there is memory. */
+	while (stream->in.data && !stream->is_over && buf_size(&stream->in) >= HEAD) {
 		const uint8_t *p = buf_peek(&stream->in);
-		uint8_t head[HEAD];
-		size_t size;
+		size_t size = (size_t) p[1] << 24 | (size_t) p[2] << 16 | (size_t) p[3] << 8 | p[4];
 		int r;
 
-		/* memcpy() instead of p[1]: the compiler does not see that a size above 0 has memory behind it. */
-		memcpy(head, p, HEAD);
-		size = (size_t) head[1] << 24 | (size_t) head[2] << 16 | (size_t) head[3] << 8 | head[4];
 		if (size > EXEC_FRAME_MAX)
 			return protocol(stream, "has a frame over the limit");
 		if (buf_size(&stream->in) - HEAD < size)
 			return 0;
-		r = put_frame(stream, head[0], (const char *) p + HEAD, size);
+		r = put_frame(stream, p[0], (const char *) p + HEAD, size);
 		if (r < 0)
 			return r;
 		buf_consume(&stream->in, HEAD + size);
