@@ -75,7 +75,7 @@ static void write_virtio(struct aml *out, unsigned int index)
 	char name[8];
 	size_t at;
 
-	(void) snprintf(name, sizeof(name), "VR%02u", index);
+	(void) snprintf(name, sizeof(name), "VR%02u", index % 100);
 	at = aml_device(out, name);
 	aml_name(out, "_HID");
 	aml_string(out, "LNRO0005");

@@ -269,7 +269,7 @@ void images_on_request(struct images *images, const struct link_message *message
 		refuse(images, message, request, &err);
 		return;
 	}
-	if (transfer->fd < 0)
+	if (!transfer || transfer->fd < 0)
 		return;
 	transfer->active_usec = clock_monotonic_usec();
 	if (transfer->offset == transfer->size) { /* an empty rest is answered too */

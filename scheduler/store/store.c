@@ -370,7 +370,7 @@ static int hand_over(struct store *store, const struct store_op *ops, size_t n_o
 	store_got got, void *user, struct err *reterr)
 {
 	struct batch *batch;
-	size_t bytes;
+	size_t bytes = 0;
 	int r;
 
 	r = check_ops(ops, n_ops, &bytes, reterr);
