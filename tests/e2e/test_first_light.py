@@ -410,7 +410,14 @@ class CutOff(unittest.TestCase):
             self.assertEqual(after["telemetry"]["lost"], 0)
             info = wait_for("the end is known", 60, lambda: (
                 lambda i: i if i["state"] == "ended" else None)(stack.cli_json("sandbox", "info", sandbox)))
-            self.assertEqual(info["failure"]["code"], "GUEST_EXITED")
+            self.assertEqual(info["end_reason"], "guest")
+            told = stack.api("GET", f"/v1/nodes/{node_id}/telemetry?after=0")["records"]
+            self.assertEqual([r["seq"] for r in told], list(range(1, len(told) + 1)), "a gap, or out of order")
+            self.assertEqual(len(told), after["telemetry"]["acked"])
+            names = [r["what"] for r in told]
+            for name in ("ready", "link-lost", "run", "stop"):
+                self.assertIn(name, names)
+            self.assertLess(names.index("link-lost"), names.index("run"), "the order in which it happened")
 
 
 class Start(unittest.TestCase):
