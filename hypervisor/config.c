@@ -77,7 +77,8 @@ static int check_vsock(const struct vm_config *config, struct err *reterr)
 		return err_set_at(reterr, STAGE_VMM, FAIL_INVALID_ARGUMENT, EINVAL, "vsock.path is empty");
 	if (n + 1 + PORT_DIGITS > SOCKET_PATH_MAX) {
 		(void) err_set(reterr, FAIL_SOCKET_PATH_TOO_LONG, ENAMETOOLONG,
-			"vsock.path has %zu bytes, %u fit with a port behind them", n, SOCKET_PATH_MAX - 1 - PORT_DIGITS);
+			"vsock.path has %zu bytes, %u fit with a port behind them", n,
+			SOCKET_PATH_MAX - 1 - PORT_DIGITS);
 		err_add(reterr, "have", "%zu", n);
 		err_add(reterr, "max", "%u", SOCKET_PATH_MAX - 1 - PORT_DIGITS);
 		return -ENAMETOOLONG;

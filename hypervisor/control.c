@@ -59,7 +59,8 @@ static int take_disks(const Croft__VmmStart *start, struct vm_config *config, in
 }
 
 /* Descriptors come in the order that vmm.proto gives. */
-static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, struct vm_config *config, struct err *reterr)
+static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, struct vm_config *config,
+	struct err *reterr)
 {
 	size_t need = 2 + (start->has_initramfs ? 1u : 0u) + start->n_disks + (start->vsock ? 1u : 0u) +
 		(start->has_console ? 1u : 0u);

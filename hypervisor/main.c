@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -82,6 +83,17 @@ static void set_signals(int exit_fd)
 	(void) sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
+/* Each connection of the guest is a descriptor; the soft limit is for programs that use select(). */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		(void) setrlimit(RLIMIT_NOFILE, &limit); /* fewer connections, then */
+	}
+}
+
 static int check_listening(int fd, struct err *reterr)
 {
 	int type = 0, listening = 0;
@@ -91,8 +103,8 @@ static int check_listening(int fd, struct err *reterr)
 		return err_set(reterr, FAIL_CONFIG_INVALID, errno, "--control-fd %d is no socket", fd);
 	size = sizeof(listening);
 	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 || !listening || type != SOCK_SEQPACKET)
-		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL, "--control-fd %d is no listening SOCK_SEQPACKET socket",
-			fd);
+		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
+			"--control-fd %d is no listening SOCK_SEQPACKET socket", fd);
 	return 0;
 }
 
@@ -177,6 +189,7 @@ int main(int argc, char **argv)
 	if (!IS_SANITIZED)
 		(void) prctl(PR_SET_DUMPABLE, 0);
 	set_signals(options.exit_fd_number);
+	raise_descriptor_limit();
 	status = run(&options);
 	options_free(&options);
 	return status;

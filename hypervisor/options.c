@@ -52,7 +52,8 @@ static int parse_level(const char *text, enum log_level *ret, struct err *reterr
 			return 0;
 		}
 	}
-	return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL, "--log-level: \"%s\" is none of error, warn, info, debug", text);
+	return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
+		"--log-level: \"%s\" is none of error, warn, info, debug", text);
 }
 
 int options_load(struct options *options, int *argc, char **argv, struct err *reterr)

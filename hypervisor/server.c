@@ -105,7 +105,8 @@ static void flush(struct server_connection *connection)
 	loop_watch(connection->server->loop, &connection->source, EPOLLIN);
 }
 
-static void handle_packet(struct server_connection *connection, const uint8_t *data, size_t size, int *fds, size_t n_fds)
+static void handle_packet(struct server_connection *connection, const uint8_t *data, size_t size, int *fds,
+	size_t n_fds)
 {
 	struct server *server = connection->server;
 	struct control_request request;

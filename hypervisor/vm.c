@@ -400,13 +400,14 @@ int vm_stop(struct vm *vm)
 		vcpu_kick(&vm->vcpus[i]);
 	for (unsigned int i = 0; r == 0 && i < vm->n_vcpus; i++)
 		r = vcpu_join(&vm->vcpus[i], deadline);
+	for (unsigned int i = 0; r == 0 && i < vm->n_disks; i++)
+		r = blk_stop(&vm->disks[i], deadline);
 	return r;
 }
 
 void vm_free(struct vm *vm)
 {
-	if (vm->n_vcpus > 0)
-		(void) vm_stop(vm); /* threads have ended, or the caller would not be here */
+	(void) vm_stop(vm); /* threads have ended, or the caller would not be here */
 	rng_deinit(&vm->rng);
 	if (vm->has_vsock)
 		vsock_deinit(&vm->vsock);

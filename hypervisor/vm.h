@@ -84,7 +84,8 @@ struct vm {
 int vm_build(struct vm **ret, struct loop *loop, struct vm_config *config, const char *cmdline,
 	const struct vm_hooks *hooks, void *hooks_data, struct err *reterr);
 int vm_start(struct vm *vm, struct err *reterr);
-/* Ends the vCPU threads. 0, or -ETIMEDOUT: one hangs in the host's kernel, and vm_free() must not be called. */
+/* Ends the threads of vCPUs and disks. 0, or -ETIMEDOUT: one hangs in the host's kernel, and vm_free() must not be
+ * called. */
 int vm_stop(struct vm *vm);
 void vm_free(struct vm *vm);
 DEFINE_CLEANUP(struct vm, vm_free)

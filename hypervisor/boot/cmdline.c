@@ -81,8 +81,8 @@ int cmdline_build(const char *append, char ret[static CMDLINE_SIZE], struct err 
 	int r;
 
 	if (have > CMDLINE_SIZE - 1) {
-		(void) err_set(reterr, FAIL_CMDLINE_TOO_LONG, E2BIG, "the kernel command line has %zu bytes, %d fit", have,
-			CMDLINE_SIZE - 1);
+		(void) err_set(reterr, FAIL_CMDLINE_TOO_LONG, E2BIG,
+			"the kernel command line has %zu bytes, %d fit", have, CMDLINE_SIZE - 1);
 		err_add(reterr, "have", "%zu", have);
 		err_add(reterr, "max", "%d", CMDLINE_SIZE - 1);
 		return -E2BIG;

@@ -57,7 +57,8 @@ static int load_initramfs(const struct memory *memory, const struct boot_input *
 	/* a third of the rest stays free for its unpacked files; otherwise the kernel only panics later */
 	if (input->kernel_end >= top || size > (top - input->kernel_end) / 3 * 2) {
 		(void) err_set(reterr, FAIL_MEMORY_INVALID, ENOMEM,
-			"kernel and initramfs do not fit the guest's %llu MiB", (unsigned long long) (memory->size >> 20));
+			"kernel and initramfs do not fit the guest's %llu MiB",
+			(unsigned long long) (memory->size >> 20));
 		err_add(reterr, "initramfs_bytes", "%llu", (unsigned long long) size);
 		return -ENOMEM;
 	}

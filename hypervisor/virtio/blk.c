@@ -11,8 +11,10 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 
 #define QUEUE_SIZE 256
@@ -260,19 +262,30 @@ int blk_start(struct blk_device *blk)
 	return -r;
 }
 
-void blk_deinit(struct blk_device *blk)
+int blk_stop(struct blk_device *blk, int64_t deadline_usec)
 {
+	int64_t wait = MIN(MAX(deadline_usec - clock_monotonic_usec(), 0), 3600 * USEC_PER_SEC);
+	int64_t until = clock_realtime_usec() + wait; /* the clock of pthread_timedjoin_np() */
+	struct timespec ts = { .tv_sec = until / USEC_PER_SEC, .tv_nsec = until % USEC_PER_SEC * 1000 };
 	uint64_t one = 1;
 
+	if (!blk->has_worker)
+		return 0;
+	(void) pthread_mutex_lock(&blk->device.lock);
+	blk->is_stopping = true;
+	(void) pthread_mutex_unlock(&blk->device.lock);
+	(void) !write(blk->stop_fd, &one, sizeof(one)); /* cannot fail: it is small */
+	if (pthread_timedjoin_np(blk->worker, NULL, &ts) != 0)
+		return -ETIMEDOUT;
+	blk->has_worker = false;
+	return 0;
+}
+
+void blk_deinit(struct blk_device *blk)
+{
 	if (!blk->device.memory)
 		return;
-	if (blk->has_worker) {
-		(void) pthread_mutex_lock(&blk->device.lock);
-		blk->is_stopping = true;
-		(void) pthread_mutex_unlock(&blk->device.lock);
-		(void) !write(blk->stop_fd, &one, sizeof(one)); /* cannot fail: it is 0 */
-		(void) pthread_join(blk->worker, NULL);
-	}
+	(void) blk_stop(blk, INT64_MAX); /* has ended, or the caller would not be here */
 	(void) fd_close(blk->stop_fd);
 	(void) fd_close(blk->fd);
 	device_deinit(&blk->device);

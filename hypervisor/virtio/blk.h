@@ -34,6 +34,9 @@ struct blk_device {
  * checked. `serial` has at most BLK_SERIAL_SIZE bytes. */
 int blk_init(struct blk_device *blk, const struct memory *memory, int fd, bool is_read_only, const char *serial);
 int blk_start(struct blk_device *blk);
+/* Ends the worker after the request under way, at most until `deadline_usec`. 0 or -ETIMEDOUT: it hangs in the
+ * host's kernel, and blk_deinit() must not be called. */
+int blk_stop(struct blk_device *blk, int64_t deadline_usec);
 void blk_deinit(struct blk_device *blk);
 
 /* Serves all that waits; the worker's body, and a test's. Takes the lock. */

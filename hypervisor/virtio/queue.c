@@ -12,15 +12,10 @@
 #define AVAIL_NO_INTERRUPT 1u
 #define RING_HEAD 4u /* flags and idx stand before the ring's entries */
 
-/* x86 is little-endian like the rings; a volatile load of the field's width is one access. */
-static uint16_t load16(const uint8_t *at)
+/* x86 is little-endian like the rings; each access below is one load or store of the field's width. */
+static uint16_t *as16(uint8_t *at)
 {
-	return *(const volatile uint16_t *) (const void *) at;
-}
-
-static void store16(uint8_t *at, uint16_t value)
-{
-	*(volatile uint16_t *) (void *) at = value;
+	return (uint16_t *) (void *) at;
 }
 
 static void *map_ring(const struct memory *memory, uint64_t gpa, uint64_t size, uint64_t align)
@@ -66,11 +61,8 @@ static enum chain_result break_queue(struct queue *queue)
 
 static uint16_t avail_index(const struct queue *queue)
 {
-	uint16_t index = load16(queue->avail_ring + 2);
-
 	/* the entries up to idx, and the descriptors they name, are read after idx */
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	return index;
+	return __atomic_load_n(as16(queue->avail_ring + 2), __ATOMIC_ACQUIRE);
 }
 
 bool queue_has_work(const struct queue *queue)
@@ -87,9 +79,8 @@ struct desc {
 /* A copy made by one pass over the guest's bytes: what is checked is what is used. */
 static struct desc read_desc(const struct queue *queue, uint16_t index)
 {
-	const uint8_t *at = queue->desc_ring + (size_t) index * DESC_SIZE;
-	uint64_t low = *(const volatile uint64_t *) (const void *) at;
-	uint64_t high = *(const volatile uint64_t *) (const void *) (at + 8);
+	uint64_t *at = (uint64_t *) (void *) (queue->desc_ring + (size_t) index * DESC_SIZE);
+	uint64_t low = __atomic_load_n(&at[0], __ATOMIC_RELAXED), high = __atomic_load_n(&at[1], __ATOMIC_RELAXED);
 
 	return (struct desc) { .addr = low, .len = (uint32_t) high, .flags = (uint16_t) (high >> 32),
 		.next = (uint16_t) (high >> 48) };
@@ -151,7 +142,8 @@ enum chain_result queue_pop(struct queue *queue, const struct memory *memory, st
 		return CHAIN_NONE;
 	if (waiting > queue->n)
 		return break_queue(queue);
-	head = load16(queue->avail_ring + RING_HEAD + (size_t) (queue->next_avail % queue->n) * 2);
+	head = __atomic_load_n(as16(queue->avail_ring + RING_HEAD + (size_t) (queue->next_avail % queue->n) * 2),
+		__ATOMIC_RELAXED);
 	if (head >= queue->n)
 		return break_queue(queue);
 	ret->head = head;
@@ -175,11 +167,10 @@ void queue_push(struct queue *queue, uint16_t head, uint32_t written)
 
 	if (!queue->is_ready || queue->is_broken)
 		return;
-	*(volatile uint32_t *) (void *) entry = head;
-	*(volatile uint32_t *) (void *) (entry + 4) = written;
+	__atomic_store_n((uint32_t *) (void *) entry, head, __ATOMIC_RELAXED);
+	__atomic_store_n((uint32_t *) (void *) (entry + 4), written, __ATOMIC_RELAXED);
 	/* the driver reads the entry after idx: idx is written after the entry and the data */
-	__atomic_thread_fence(__ATOMIC_RELEASE);
-	store16(queue->used_ring + 2, ++queue->next_used);
+	__atomic_store_n(as16(queue->used_ring + 2), ++queue->next_used, __ATOMIC_RELEASE);
 }
 
 bool queue_wants_interrupt(struct queue *queue)
@@ -187,9 +178,10 @@ bool queue_wants_interrupt(struct queue *queue)
 	if (!queue->is_ready || queue->is_broken || queue->next_used == queue->signalled_used)
 		return false;
 	queue->signalled_used = queue->next_used;
-	/* the driver clears NO_INTERRUPT and then looks at idx: we write idx and then look at the flag */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	return !(load16(queue->avail_ring) & AVAIL_NO_INTERRUPT);
+	/* the driver clears NO_INTERRUPT and then looks at idx: we write idx (once more, as a full barrier) and
+	 * then look at the flag */
+	__atomic_store_n(as16(queue->used_ring + 2), queue->next_used, __ATOMIC_SEQ_CST);
+	return !(__atomic_load_n(as16(queue->avail_ring), __ATOMIC_SEQ_CST) & AVAIL_NO_INTERRUPT);
 }
 
 /* Calls for each piece of [offset, offset + size) of the iovecs. */

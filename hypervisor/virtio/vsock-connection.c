@@ -41,7 +41,8 @@ void vsock_note_forwarded(struct vsock_connection *connection, uint32_t size)
 
 bool vsock_may_send(const struct vsock_connection *connection)
 {
-	return connection->state == VSOCK_OPEN && !connection->host_eof && !(connection->guest_shut & VSOCK_SHUT_RECEIVE);
+	return connection->state == VSOCK_OPEN && !connection->host_eof &&
+		!(connection->guest_shut & VSOCK_SHUT_RECEIVE);
 }
 
 unsigned int vsock_shut_wanted(const struct vsock_connection *connection)

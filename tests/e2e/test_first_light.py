@@ -179,6 +179,24 @@ class Survival(Shared):
         self.stack.cli_ok("sandbox", "kill", sandbox)
         self.stack.assert_clean(self.node)
 
+    def test_kill9_of_everything_but_the_guest(self):
+        """R019: scheduler and agent die within a second; no VM does."""
+        sandbox = self.stack.create()
+        boot_id, _ = self.guest_facts(sandbox)
+        before = self.stack.vmm_pids()
+        self.stack.scheduler.kill9()
+        self.node.agent.kill9()
+        self.node.start_agent()  # first the agent, which then waits for its scheduler
+        time.sleep(2)
+        self.stack.start_scheduler()
+        self.node.wait_ready()
+        wait_for("exec works again", 60 * PATIENCE,
+                 lambda: self.stack.cli("sandbox", "exec", sandbox, "--", "true").returncode == 0)
+        self.assertEqual(self.guest_facts(sandbox)[0], boot_id)
+        self.assertEqual(self.stack.vmm_pids(), before)
+        self.stack.cli_ok("sandbox", "kill", sandbox)
+        self.stack.assert_clean(self.node)
+
     def test_destroy_leaves_nothing(self):
         sandbox = self.stack.create()
         self.assertEqual(len(self.stack.vmm_pids()), 1)
@@ -262,6 +280,8 @@ class Failures(Shared):
 
     def test_no_capacity(self):
         failure = self.fails("place", "NO_CAPACITY", "node-host", "--memory", "900G", resource="memory")
+        records = self.stack.cli_json("sandbox", "stages", failure["sandbox"])["records"]
+        self.assertEqual([r["outcome"] for r in records if r["stage"] == "place"], ["failed"], "more than one attempt")
         self.assertIn("asked", " ".join(failure["detail"]))
         self.assertIn("largest", " ".join(failure["detail"]))
 
@@ -302,6 +322,33 @@ class Refusals(Shared):
         self.stack.cli_ok("token", "revoke", ident)
         done = st.Node(self.stack, "revoked-token", user=USER).join(token, ok=False)
         self.assertIn("JOIN_TOKEN_REVOKED", done.stderr)
+
+    def test_two_nodes_on_one_host(self):
+        """R002: an identity belongs to a state directory, not to the machine."""
+        before = {n["id"] for n in self.stack.api("GET", "/v1/nodes")}
+        other = self.stack.node("twin", groups=kvm_groups())
+        after = {n["id"]: n for n in self.stack.api("GET", "/v1/nodes")}
+        mine = set(after) - before
+        self.assertEqual(len(mine), 1)
+        ready = wait_for("both are ready", 60, lambda: [
+            n for n in self.stack.api("GET", "/v1/nodes") if n["state"] == "ready" and n["id"] in mine | {self.first_id()}])
+        self.assertEqual(len({n["machine"] for n in ready}), len(ready))
+        other.stop()
+
+    def test_arguments(self):
+        """R034, R049: what no sandbox can be is refused by name before anything is placed."""
+        bad = [("timeout", v) for v in (-1, 1 << 63, "NaN", 1.5)] + \
+              [("cpuCount", v) for v in (0, 33, 257, -1, (1 << 32) + 1, "2")] + \
+              [("memoryMB", v) for v in (0, -1, 1 << 44, "1G")] + [("templateID", v) for v in ("", 7, "a/b", "x" * 300)]
+        for member, value in bad:
+            answer = self.stack.api("POST", "/v2/sandboxes", {"templateID": "tiny", member: value}, check=False)
+            self.assertIn(answer.get("status"), (400, 404), (member, value, answer))
+            self.assertIn(answer["failure"]["code"], ("INVALID_ARGUMENT", "TEMPLATE_NOT_FOUND"), (member, value))
+            self.assertEqual(answer["failure"]["owner"], "caller")
+            # a number that no JSON reader here can hold is refused with the body, and quoted
+            names = "template" if member == "templateID" else str(value) if value == 1 << 63 else member
+            self.assertIn(names, answer["message"] + json.dumps(answer["failure"]["detail"]), (member, value))
+        self.assertEqual(self.stack.vmm_pids(), [])
 
     def test_already_joined(self):
         done = self.node.join(self.stack.token(), ok=False)

@@ -85,6 +85,17 @@ static inline void driver_set_queue(struct driver *driver, unsigned int q, uint3
 	driver_write(driver, 0x44, 1);
 }
 
+static inline void driver_set_desc(struct driver *driver, unsigned int q, unsigned int index, uint64_t addr,
+	uint32_t len, unsigned int flags, unsigned int next)
+{
+	uint64_t *at = (uint64_t *) driver_at(driver, driver_desc(q)) + (size_t) index * 2;
+	uint64_t high = len | (uint64_t) (uint16_t) flags << 32 | (uint64_t) (uint16_t) next << 48;
+
+	/* whole words, as a guest's CPU does it while the device looks */
+	__atomic_store_n(&at[0], addr, __ATOMIC_RELAXED);
+	__atomic_store_n(&at[1], high, __ATOMIC_RELAXED);
+}
+
 /* Up to FEATURES_OK. */
 static inline void driver_negotiate(struct driver *driver, uint64_t features)
 {
@@ -101,25 +112,15 @@ static inline void driver_start(struct driver *driver, uint64_t features)
 {
 	driver_negotiate(driver, features);
 	for (unsigned int q = 0; q < driver->device->n_queues; q++) {
-		memset(driver_at(driver, driver_desc(q)), 0, 0x10000);
+		for (unsigned int i = 0; i < DRIVER_N; i++)
+			driver_set_desc(driver, q, i, 0, 0, 0, 0);
+		memset(driver_at(driver, driver_avail(q)), 0, 0x8000); /* both other rings */
 		driver->avail[q] = driver->used[q] = 0;
 		driver_set_queue(driver, q, DRIVER_N, driver_desc(q), driver_avail(q), driver_used(q));
 		ck_assert_uint_eq(driver_read(driver, 0x44), 1);
 	}
 	driver_write(driver, 0x70, 15);
 	ck_assert_uint_eq(driver_read(driver, 0x70), 15);
-}
-
-static inline void driver_set_desc(struct driver *driver, unsigned int q, unsigned int index, uint64_t addr,
-	uint32_t len, unsigned int flags, unsigned int next)
-{
-	uint8_t *at = (uint8_t *) driver_at(driver, driver_desc(q)) + index * 16;
-	uint16_t flags16 = (uint16_t) flags, next16 = (uint16_t) next;
-
-	memcpy(at, &addr, 8);
-	memcpy(at + 8, &len, 4);
-	memcpy(at + 12, &flags16, 2);
-	memcpy(at + 14, &next16, 2);
 }
 
 static inline uint16_t *driver_u16(struct driver *driver, uint64_t gpa)
@@ -129,9 +130,10 @@ static inline uint16_t *driver_u16(struct driver *driver, uint64_t gpa)
 
 static inline void driver_push(struct driver *driver, unsigned int q, unsigned int head)
 {
-	driver_u16(driver, driver_avail(q) + 4)[driver->avail[q] % DRIVER_N] = (uint16_t) head;
+	__atomic_store_n(&driver_u16(driver, driver_avail(q) + 4)[driver->avail[q] % DRIVER_N], (uint16_t) head,
+		__ATOMIC_RELAXED);
 	driver->avail[q]++;
-	*driver_u16(driver, driver_avail(q) + 2) = driver->avail[q];
+	__atomic_store_n(driver_u16(driver, driver_avail(q) + 2), driver->avail[q], __ATOMIC_RELEASE);
 }
 
 /* The next used entry: its length, or -1. *ret_head may be NULL. */

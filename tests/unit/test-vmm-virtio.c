@@ -496,6 +496,27 @@ START_TEST(chain_lengths)
 }
 END_TEST
 
+/* The largest queue and a loop: the walk ends before it leaves the room for its result. */
+START_TEST(chain_loop_in_largest_queue)
+{
+	static struct {
+		struct chain chain;
+		uint64_t canary;
+	} out = { .canary = UINT64_C(0x0123456789abcdef) };
+
+	driver_negotiate(&driver, 0);
+	memset(driver_at(&driver, driver_desc(0)), 0, 0x10000);
+	driver_set_queue(&driver, 0, QUEUE_SIZE_MAX, driver_desc(0), driver_avail(0), driver_used(0));
+	driver_write(&driver, 0x70, 15);
+	driver.avail[0] = 0;
+	driver_set_desc(&driver, 0, 0, DRIVER_DATA, 1, D_NEXT, 0);
+	driver_push(&driver, 0, 0);
+	ck_assert_int_eq((int) queue_pop(&blk.device.queues[0], &driver.memory, &out.chain), CHAIN_BROKEN);
+	ck_assert_uint_le(out.chain.n_readable, QUEUE_SIZE_MAX);
+	ck_assert_uint_eq(out.canary, UINT64_C(0x0123456789abcdef));
+}
+END_TEST
+
 static void break_head(void)
 {
 	driver_push(&driver, 0, DRIVER_N);
@@ -781,6 +802,7 @@ static Suite *make_suite(void)
 	tcase_add_test(block, blk_odd_layouts);
 	tcase_add_loop_test(block, blk_bad_addresses, 0, ARRAY_LEN(bad_addresses));
 	tcase_add_loop_test(block, chain_lengths, 0, 3);
+	tcase_add_test(block, chain_loop_in_largest_queue);
 	tcase_add_loop_test(block, queue_broken, 0, ARRAY_LEN(breakers));
 	tcase_add_test(block, queue_latched);
 	tcase_add_test(block, queue_stopped);

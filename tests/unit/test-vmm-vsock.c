@@ -561,6 +561,21 @@ out:
 }
 END_TEST
 
+/* Also where the host's process would take it all. */
+START_TEST(window_in_one_packet)
+{
+	static uint8_t data[VSOCK_WINDOW + 1], in[VSOCK_WINDOW];
+	int fd = open_from_guest(NULL);
+
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), data, VSOCK_WINDOW);
+	ck_assert_int_eq((int) read(fd, in, sizeof(in)), VSOCK_WINDOW);
+	(void) expect(VIRTIO_VSOCK_OP_CREDIT_UPDATE);
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), data, VSOCK_WINDOW + 1);
+	(void) expect(VIRTIO_VSOCK_OP_RST);
+	(void) fd_close(fd);
+}
+END_TEST
+
 /* Nothing is sent to a guest without credit, exactly as much with it, whatever it claims. */
 START_TEST(guest_credit)
 {
@@ -908,14 +923,12 @@ START_TEST(connection_limit)
 	struct rlimit limit = { .rlim_cur = 8192, .rlim_max = 8192 };
 	struct virtio_vsock_hdr header = packet(VIRTIO_VSOCK_OP_REQUEST), answer;
 	unsigned int opened = 0, refused = 0, sent = 0;
-	int listen_fd = host_listen(HOST_PORT, 4096);
+	int listen_fd = host_listen(HOST_PORT, 4096), fd;
 
 	(void) getrlimit(RLIMIT_NOFILE, &limit);
 	limit.rlim_cur = MIN(limit.rlim_max, (rlim_t) 8192);
 	(void) setrlimit(RLIMIT_NOFILE, &limit);
 	while (opened + refused < 1300) {
-		int fd;
-
 		if (sent < 1300) {
 			header.src_port = 10000 + sent++;
 			send_packet(header, NULL, 0);
@@ -932,6 +945,11 @@ START_TEST(connection_limit)
 	ck_assert_uint_le(opened, VSOCK_CONNECTIONS_MAX);
 	ck_assert_uint_ge(opened, 500);
 	ck_assert_uint_eq(vsock_stats(&vsock).refused, refused);
+	if (vsock_stats(&vsock).connections == VSOCK_CONNECTIONS_MAX) { /* unless descriptors ran out before */
+		fd = host_connect("CONNECT 1\n");
+		expect_eof(fd);
+		(void) fd_close(fd);
+	}
 	(void) fd_close(listen_fd);
 }
 END_TEST
@@ -1003,6 +1021,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, useless_buffers);
 	tcase_add_test(tcase, broken_ring);
 	tcase_add_test(tcase, window_is_kept);
+	tcase_add_test(tcase, window_in_one_packet);
 	tcase_add_test(tcase, guest_credit);
 	tcase_add_test(tcase, credit_request_is_answered);
 	tcase_add_loop_test(tcase, stream_to_host, 0, 4);
