@@ -53,6 +53,8 @@ void vmm_failure_decode(const Croft__VmmFailure *failure, struct err *ret)
 		code = FAIL_VMM_START_FAILED;
 	(void)err_set(ret, code, err_no, "%.200s",
 		*failure->message ? failure->message : "the VMM gave no message");
+	for (size_t i = 0; i < failure->n_fields; i++)
+		err_add(ret, failure->fields[i]->key, "%s", failure->fields[i]->value);
 }
 
 bool vmm_last_word(const char *run_dir, struct vmm_exit *ret)
