@@ -276,11 +276,31 @@ class Stack:
 
     def create(self, template="tiny", *args):
         """Creates and waits until it runs; returns its id."""
-        return self.cli_json("sandbox", "create", "--template", template, "--memory", "192M", "--timeout", "2h", *args)["sandboxID"]
+        args = ("sandbox", "create", "--template", template, "--memory", "192M", "--timeout", "2h", *args)
+        done = self.cli(*args, "-o", "json")
+        if done.returncode != 0 and self.is_glitch(done.stdout + done.stderr):
+            return self.cli_json(*args)["sandboxID"]
+        assert done.returncode == 0, f"{args}: {done.returncode}\n{done.stderr.decode()}{self.tails()}"
+        return json.loads(done.stdout)["sandboxID"]
+
+    glitches = 0
+
+    @classmethod
+    def is_glitch(cls, answer):
+        """The CPU of a guest that boots shut down once in some hundred boots under QEMU's emulated SVM. Whose fault that is
+        is not known yet (docs/decisions/0002); a run forgives two, says so, and none on a real KVM."""
+        if os.environ.get("CROFT_KVM_HOST") != "emulated" or b"GUEST_TRIPLE_FAULT" not in answer or cls.glitches == 2:
+            return False
+        Stack.glitches += 1
+        print("# emulated host: a guest's CPU shut down while it booted; that start is made again", flush=True)
+        return True
 
     def failed_create(self, *args, template="tiny"):
         """A create that must fail: returns the failure record of the answer."""
-        done = self.cli("sandbox", "create", "--template", template, *args, "-o", "json")
+        command = ("sandbox", "create", "--template", template, *args, "-o", "json")
+        done = self.cli(*command)
+        if self.is_glitch(done.stdout + done.stderr):
+            done = self.cli(*command)
         assert done.returncode != 0, "the create succeeded: " + done.stdout.decode()
         for text in (done.stderr, done.stdout):
             try:
