@@ -24,7 +24,8 @@
 int device_init(struct device *device, const struct memory *memory, const struct device_config *config)
 {
 	*device = (struct device) { .ops = config->ops, .id = config->id, .n_queues = config->n_queues,
-		.features = config->features | FEATURE_VERSION_1, .memory = memory, .irq_fd = -1,
+		.features = config->features | FEATURE_VERSION_1 | FEATURE_INDIRECT_DESC | FEATURE_EVENT_IDX,
+		.memory = memory, .irq_fd = -1,
 		.notify_fds = { -1, -1, -1 } };
 	if (pthread_mutex_init(&device->lock, NULL) != 0 || pthread_cond_init(&device->idle, NULL) != 0)
 		return -ENOMEM;
@@ -87,6 +88,13 @@ void device_set_needs_reset(struct device *device, const char *why)
 		log_warn("a virtio driver broke the rules", "device", id, "why", why);
 		device->was_reported = true;
 	}
+	if (device->status & STATUS_DRIVER_OK)
+		interrupt(device, INTERRUPT_CONFIG);
+}
+
+void device_config_changed(struct device *device)
+{
+	atomic_fetch_add(&device->config_generation, 1);
 	if (device->status & STATUS_DRIVER_OK)
 		interrupt(device, INTERRUPT_CONFIG);
 }

@@ -28,6 +28,8 @@
 #define STATUS_NEEDS_RESET 64u
 #define STATUS_FAILED 128u
 
+#define FEATURE_INDIRECT_DESC (UINT64_C(1) << 28)
+#define FEATURE_EVENT_IDX (UINT64_C(1) << 29)
 #define FEATURE_VERSION_1 (UINT64_C(1) << 32)
 
 struct device;
@@ -36,6 +38,8 @@ struct device;
 struct device_ops {
 	/* Fills `len` bytes of the configuration space at `offset`; bytes behind its end stay 0. */
 	void (*config_read)(struct device *device, uint32_t offset, uint8_t *bytes, uint32_t len);
+	/* 1, 2 or 4 bytes at `offset`, which may lie anywhere */
+	void (*config_write)(struct device *device, uint32_t offset, const uint8_t *bytes, uint32_t len);
 	void (*activate)(struct device *device); /* DRIVER_OK was set */
 	void (*reset)(struct device *device);    /* nothing is under way any more; queues are still as they were */
 };
@@ -49,6 +53,7 @@ struct device {
 	int irq_fd;                          /* eventfd of the interrupt; owned */
 	int notify_fds[DEVICE_QUEUES_MAX];   /* eventfds that QueueNotify signals; owned */
 	atomic_uint interrupt_status;        /* outside the lock: the guest's handler never waits for us */
+	atomic_uint config_generation;       /* goes up with each change of the configuration space */
 
 	pthread_mutex_t lock;                /* guards what follows */
 	pthread_cond_t idle;
@@ -65,7 +70,7 @@ struct device {
 struct device_config {
 	const struct device_ops *ops;
 	uint32_t id;
-	uint64_t features;                   /* VERSION_1 is added */
+	uint64_t features;                   /* those of every device are added */
 	unsigned int n_queues;
 	uint16_t queue_size;
 };
@@ -89,6 +94,8 @@ static inline bool device_has(const struct device *device, uint64_t feature)
 }
 /* The driver sent nonsense: nothing more is served until it resets the device. */
 void device_set_needs_reset(struct device *device, const char *why);
+/* The device changed its configuration space: the driver is told. */
+void device_config_changed(struct device *device);
 /* Waits until no work is under way. */
 void device_wait_idle(struct device *device);
 /* Pops from queue `index`; a broken ring sets NEEDS_RESET and reads as empty. */

@@ -78,8 +78,8 @@ static uint32_t read_register(struct device *device, uint32_t reg)
 		return VENDOR;
 	case REG_INTERRUPT_STATUS: /* without the lock: the guest's handler reads it for every interrupt */
 		return atomic_load(&device->interrupt_status);
-	case REG_CONFIG_GENERATION: /* no configuration changes as yet */
-		return 0;
+	case REG_CONFIG_GENERATION:
+		return atomic_load(&device->config_generation);
 	case REG_SHM_LEN_LOW:
 	case REG_SHM_LEN_HIGH:
 	case REG_SHM_BASE_LOW:
@@ -134,6 +134,9 @@ static bool may_set_up_queues(const struct device *device)
 
 static void write_ready(struct device *device, struct queue *queue, uint32_t value)
 {
+	struct queue_features features = { .has_indirect = device_has(device, FEATURE_INDIRECT_DESC),
+		.has_event_index = device_has(device, FEATURE_EVENT_IDX) };
+
 	if (value == 0 && queue->is_ready && !device->is_resetting) {
 		/* the driver stops the queue: what is under way ends first */
 		device_wait_idle(device);
@@ -142,7 +145,7 @@ static void write_ready(struct device *device, struct queue *queue, uint32_t val
 	}
 	if (value != 1 || queue->is_ready || !may_set_up_queues(device))
 		return;
-	switch (queue_latch(queue, device->memory)) {
+	switch (queue_latch(queue, device->memory, features)) {
 	case QUEUE_LATCHED:
 		break;
 	case QUEUE_BAD_SIZE:
@@ -226,13 +229,25 @@ static void write_locked(struct device *device, uint32_t reg, uint32_t value)
 	}
 }
 
+static void write_config(struct device *device, uint32_t offset, const uint8_t *bytes, uint32_t len)
+{
+	if ((len != 1 && len != 2 && len != 4) || !device->ops->config_write)
+		return;
+	(void) pthread_mutex_lock(&device->lock);
+	device->ops->config_write(device, offset, bytes, len);
+	(void) pthread_mutex_unlock(&device->lock);
+}
+
 void mmio_write(void *data, uint64_t offset, const uint8_t *bytes, uint32_t len)
 {
 	struct device *device = data;
 	uint32_t value;
 
-	/* no device has a configuration that the driver may write */
-	if (len != 4 || offset % 4 != 0 || offset >= CONFIG)
+	if (offset >= CONFIG) {
+		write_config(device, (uint32_t) offset - CONFIG, bytes, len);
+		return;
+	}
+	if (len != 4 || offset % 4 != 0)
 		return;
 	memcpy(&value, bytes, sizeof(value));
 	switch (offset) {

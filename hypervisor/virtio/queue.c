@@ -9,6 +9,7 @@
 #define DESC_SIZE 16u
 #define DESC_NEXT 1u
 #define DESC_WRITE 2u
+#define DESC_INDIRECT 4u
 #define AVAIL_NO_INTERRUPT 1u
 #define RING_HEAD 4u /* flags and idx stand before the ring's entries */
 
@@ -23,7 +24,7 @@ static void *map_ring(const struct memory *memory, uint64_t gpa, uint64_t size, 
 	return gpa % align ? NULL : guest_map(memory, gpa, size);
 }
 
-enum queue_latch_result queue_latch(struct queue *queue, const struct memory *memory)
+enum queue_latch_result queue_latch(struct queue *queue, const struct memory *memory, struct queue_features features)
 {
 	uint16_t n = queue->size;
 	uint8_t *desc, *avail, *used;
@@ -38,6 +39,8 @@ enum queue_latch_result queue_latch(struct queue *queue, const struct memory *me
 		return QUEUE_BAD_ADDRESS;
 	}
 	queue->n = n;
+	queue->has_indirect = features.has_indirect;
+	queue->has_event_index = features.has_event_index;
 	queue->desc_ring = desc;
 	queue->avail_ring = avail;
 	queue->used_ring = used;
@@ -65,9 +68,33 @@ static uint16_t avail_index(const struct queue *queue)
 	return __atomic_load_n(as16(queue->avail_ring + 2), __ATOMIC_ACQUIRE);
 }
 
+/* Where the driver looks up at which idx of the available ring it is to notify us. */
+static uint16_t *avail_event(const struct queue *queue)
+{
+	return as16(queue->used_ring + RING_HEAD + (size_t) queue->n * 8);
+}
+
+/* At which idx of the used ring the driver wants its interrupt. */
+static uint16_t *used_event(const struct queue *queue)
+{
+	return as16(queue->avail_ring + RING_HEAD + (size_t) queue->n * 2);
+}
+
+/* Chains that wait. Before it says 0 it asks for a notification and looks once more: the driver writes idx and
+ * then reads what we wrote, so one of both sees the other. */
+static uint16_t count_waiting(const struct queue *queue)
+{
+	uint16_t waiting = (uint16_t) (avail_index(queue) - queue->next_avail);
+
+	if (waiting > 0 || !queue->has_event_index)
+		return waiting;
+	__atomic_store_n(avail_event(queue), queue->next_avail, __ATOMIC_SEQ_CST);
+	return (uint16_t) (__atomic_load_n(as16(queue->avail_ring + 2), __ATOMIC_SEQ_CST) - queue->next_avail);
+}
+
 bool queue_has_work(const struct queue *queue)
 {
-	return queue->is_ready && !queue->is_broken && avail_index(queue) != queue->next_avail;
+	return queue->is_ready && !queue->is_broken && count_waiting(queue) > 0;
 }
 
 struct desc {
@@ -76,11 +103,29 @@ struct desc {
 	uint16_t flags, next;
 };
 
-/* A copy made by one pass over the guest's bytes: what is checked is what is used. */
-static struct desc read_desc(const struct queue *queue, uint16_t index)
+/* The queue's own table of descriptors or an indirect one. */
+struct table {
+	const uint8_t *at;
+	uint32_t n;
+};
+
+/* An indirect table may lie anywhere; the volatile access is one load all the same. */
+struct unaligned64 {
+	uint64_t value;
+} __attribute__((packed));
+
+static uint64_t load64(const uint8_t *at)
 {
-	uint64_t *at = (uint64_t *) (void *) (queue->desc_ring + (size_t) index * DESC_SIZE);
-	uint64_t low = __atomic_load_n(&at[0], __ATOMIC_RELAXED), high = __atomic_load_n(&at[1], __ATOMIC_RELAXED);
+	if ((uintptr_t) at % sizeof(uint64_t) == 0)
+		return __atomic_load_n((const uint64_t *) (const void *) at, __ATOMIC_RELAXED);
+	return ((const volatile struct unaligned64 *) at)->value;
+}
+
+/* A copy made by one pass over the guest's bytes: what is checked is what is used. */
+static struct desc read_desc(struct table table, uint32_t index)
+{
+	const uint8_t *at = table.at + (size_t) index * DESC_SIZE;
+	uint64_t low = load64(at), high = load64(at + 8);
 
 	return (struct desc) { .addr = low, .len = (uint32_t) high, .flags = (uint16_t) (high >> 32),
 		.next = (uint16_t) (high >> 48) };
@@ -107,24 +152,47 @@ static void add_desc(struct queue *queue, const struct memory *memory, struct ch
 	}
 }
 
-/* Follows the chain from `head`. At most as many steps as the table has entries: more is a loop. */
+/* Goes on in the indirect table that `desc` names. It may stand behind others, but ends the chain of those. */
+static bool enter_indirect(struct queue *queue, const struct memory *memory, const struct desc *desc, struct table *ret)
+{
+	if (!queue->has_indirect || (desc->flags & DESC_NEXT))
+		return false;
+	if (desc->len == 0 || desc->len % DESC_SIZE != 0 || desc->len / DESC_SIZE > queue->n)
+		return false;
+	ret->at = guest_map(memory, desc->addr, desc->len);
+	ret->n = desc->len / DESC_SIZE;
+	if (!ret->at)
+		queue->bad_gpa++;
+	return ret->at;
+}
+
+/* Follows the chain from `head`. At most as many buffers as the queue has entries: more is a loop. */
 static bool walk(struct queue *queue, const struct memory *memory, uint16_t head, struct chain *chain)
 {
-	bool writable_seen = false;
-	uint16_t index = head;
+	struct table table = { .at = queue->desc_ring, .n = queue->n };
+	bool writable_seen = false, is_indirect = false;
+	uint32_t index = head;
 
-	for (unsigned int steps = 0; steps < queue->n; steps++) {
-		struct desc desc = read_desc(queue, index);
+	for (unsigned int steps = 0; steps < queue->n;) {
+		struct desc desc = read_desc(table, index);
 
+		if (desc.flags & DESC_INDIRECT) {
+			if (is_indirect || !enter_indirect(queue, memory, &desc, &table))
+				return false;
+			is_indirect = true;
+			index = 0;
+			continue;
+		}
 		if (desc.flags & ~(DESC_NEXT | DESC_WRITE))
 			return false;
 		if (writable_seen && !(desc.flags & DESC_WRITE))
 			return false; /* readable ones come first */
 		writable_seen = desc.flags & DESC_WRITE;
 		add_desc(queue, memory, chain, &desc);
+		steps++;
 		if (!(desc.flags & DESC_NEXT))
 			return true;
-		if (desc.next >= queue->n)
+		if (desc.next >= table.n)
 			return false;
 		index = desc.next;
 	}
@@ -137,7 +205,7 @@ enum chain_result queue_pop(struct queue *queue, const struct memory *memory, st
 
 	if (!queue->is_ready || queue->is_broken)
 		return CHAIN_NONE;
-	waiting = (uint16_t) (avail_index(queue) - queue->next_avail);
+	waiting = count_waiting(queue);
 	if (waiting == 0)
 		return CHAIN_NONE;
 	if (waiting > queue->n)
@@ -156,9 +224,9 @@ enum chain_result queue_pop(struct queue *queue, const struct memory *memory, st
 	return CHAIN_OK;
 }
 
-void queue_unpop(struct queue *queue)
+void queue_unpop(struct queue *queue, uint16_t n)
 {
-	queue->next_avail--;
+	queue->next_avail = (uint16_t) (queue->next_avail - n);
 }
 
 void queue_push(struct queue *queue, uint16_t head, uint32_t written)
@@ -175,12 +243,20 @@ void queue_push(struct queue *queue, uint16_t head, uint32_t written)
 
 bool queue_wants_interrupt(struct queue *queue)
 {
-	if (!queue->is_ready || queue->is_broken || queue->next_used == queue->signalled_used)
+	uint16_t before = queue->signalled_used, now = queue->next_used;
+
+	if (!queue->is_ready || queue->is_broken || now == before)
 		return false;
-	queue->signalled_used = queue->next_used;
-	/* the driver clears NO_INTERRUPT and then looks at idx: we write idx (once more, as a full barrier) and
-	 * then look at the flag */
-	__atomic_store_n(as16(queue->used_ring + 2), queue->next_used, __ATOMIC_SEQ_CST);
+	queue->signalled_used = now;
+	/* the driver says when it wants to be interrupted and then looks at idx: we write idx (once more, as a full
+	 * barrier) and then look at what it said */
+	__atomic_store_n(as16(queue->used_ring + 2), now, __ATOMIC_SEQ_CST);
+	if (queue->has_event_index) {
+		uint16_t event = __atomic_load_n(used_event(queue), __ATOMIC_SEQ_CST);
+
+		/* whether the entry at `event` is among those from `before` to `now`, all modulo 2^16 */
+		return (uint16_t) (now - event - 1) < (uint16_t) (now - before);
+	}
 	return !(__atomic_load_n(as16(queue->avail_ring), __ATOMIC_SEQ_CST) & AVAIL_NO_INTERRUPT);
 }
 

@@ -2,7 +2,7 @@
  *
  * The one split virtqueue of all devices. The rings lie in guest memory and the guest is hostile: each field
  * is read once into a local, chains are bounded by the queue's size, every address goes through guest_map().
- * No indirect descriptors and no event index: neither is offered.
+ * An indirect table is at most as long as the queue, stands at its chain's end and holds no other.
  *
  * A ring that makes no sense breaks the queue: it is empty from then on until the device is reset. The
  * caller is told once (CHAIN_BROKEN) and sets DEVICE_NEEDS_RESET.
@@ -29,6 +29,7 @@ struct queue {
 	bool is_ready;            /* latched: what follows is valid, what stands above is no longer looked at */
 
 	uint16_t n;               /* entries */
+	bool has_indirect, has_event_index;
 	uint8_t *desc_ring, *avail_ring, *used_ring;
 	uint16_t next_avail, next_used, signalled_used;
 	bool is_broken;
@@ -38,8 +39,14 @@ struct queue {
 
 enum queue_latch_result { QUEUE_LATCHED, QUEUE_BAD_SIZE, QUEUE_BAD_ADDRESS };
 
+/* What the driver acknowledged of the ring's own features. */
+struct queue_features {
+	bool has_indirect, has_event_index;
+};
+
 /* Checks and takes over what the driver wrote. */
-enum queue_latch_result queue_latch(struct queue *queue, const struct memory *memory) MUST_USE;
+enum queue_latch_result queue_latch(struct queue *queue, const struct memory *memory, struct queue_features features)
+	MUST_USE;
 /* Back to the state after power-on; counters stay. */
 void queue_reset(struct queue *queue);
 
@@ -57,8 +64,10 @@ enum chain_result { CHAIN_NONE, CHAIN_OK, CHAIN_BROKEN };
 
 /* Takes the next chain. */
 enum chain_result queue_pop(struct queue *queue, const struct memory *memory, struct chain *ret) MUST_USE;
-/* Puts the chain back that was taken last; nothing may have been pushed since. */
-void queue_unpop(struct queue *queue);
+/* Puts the `n` chains back that were taken last; nothing may have been pushed since. */
+void queue_unpop(struct queue *queue, uint16_t n);
+/* Whether a chain waits. When none does, here as in queue_pop(), the driver is asked to notify us of the next: whoever
+ * stops before that must come back by itself. */
 bool queue_has_work(const struct queue *queue);
 
 /* Gives a chain back; `written` bytes at its start were filled. */

@@ -259,7 +259,7 @@ static bool pump(struct vsock_device *vsock)
 		}
 		size = fill_next(vsock, &chain);
 		if (size == 0)
-			queue_unpop(queue);
+			queue_unpop(queue, 1);
 		else
 			queue_push(queue, chain.head, size);
 	}
