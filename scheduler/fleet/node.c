@@ -49,7 +49,8 @@ void fleet_node_update_place(struct fleet *fleet, struct node *node)
 		.foreign_sandboxes = node->foreign_sandboxes,
 	};
 
-	place_node_set(fleet->place, node->place, &facts);
+	if (place_node_set(fleet->place, node->place, &facts) < 0)
+		fleet->out->no_memory = true;
 	fleet->kicked = true;
 }
 
@@ -97,7 +98,9 @@ int fleet_node_add(struct fleet *fleet, const struct node_record *record)
 		free(node);
 		return -1;
 	}
-	if (place_node_add(fleet->place, record->pool, record->id, &node->place) == 0)
+	if (place_node_add(fleet->place, record->pool, record->id, &node->place) == 0 &&
+		place_node_set_profile(
+			fleet->place, node->place, "", record->labels, record->n_labels) == 0)
 		HASH_ADD_STR(fleet->nodes, record.id, node);
 	if (!node->place || !node->hh.tbl) {
 		place_node_remove(fleet->place, node->place);

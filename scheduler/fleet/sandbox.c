@@ -309,6 +309,7 @@ void fleet_sandbox_demand(const struct sandbox *sandbox, struct place_demand *re
 		.memory_mib = spec_memory_cost(spec),
 		.disk_mib = spec->disk_mib,
 		.vcpus = spec->vcpus,
+		.tenant = sandbox->record.tenant,
 	};
 	memcpy(ret->image_digest, spec->image_digest, sizeof(ret->image_digest));
 }
@@ -320,7 +321,8 @@ void fleet_sandbox_reserve(struct fleet *fleet, struct sandbox *sandbox, bool st
 	if (sandbox->reserved)
 		return;
 	fleet_sandbox_demand(sandbox, &demand);
-	place_reserve(fleet->place, sandbox->node->place, &demand, starting);
+	if (place_reserve(fleet->place, sandbox->node->place, &demand, starting) < 0)
+		fleet->out->no_memory = true;
 	sandbox->reserved = true;
 	sandbox->start_slot = starting;
 }

@@ -178,9 +178,9 @@ static void queue_add(struct fleet *fleet, struct sandbox *sandbox)
 
 /* Just after a start the nodes have not called yet, and an agent that restarts is away for a moment: neither is
  * the same as there being none. */
-static bool nodes_are_coming(const struct fleet *fleet, const struct sandbox *sandbox, const struct err *err)
+static bool nodes_are_coming(const struct fleet *fleet, const struct sandbox *sandbox)
 {
-	if (err->code != FAIL_NO_NODE)
+	if (!place_pool_is_dark(fleet->place, sandbox->record.pool))
 		return false;
 	return (fleet->counts.nodes[NODE_JOINING] > 0 &&
 		       fleet->now.mono_usec < fleet->started_usec + CALLING_USEC) ||
@@ -203,19 +203,24 @@ void fleet_start_place(struct fleet *fleet, struct sandbox *sandbox)
 	demand.excluded = (const char(*)[ID_SIZE])excluded;
 
 	switch (place_choose(
-		fleet->place, sandbox->record.pool, &demand, rng_u64(fleet->rng), &place, &err)) {
+		fleet->place, sandbox->record.pool, &demand, rng_u64(fleet->rng), &place, NULL)) {
 	case PLACE_OK:
 		dispatch(fleet, sandbox, fleet_node_find(fleet, place_node_id(place)));
+		return;
+	case PLACE_NO_MEMORY:
+		fleet->out->no_memory = true;
+		queue_add(fleet, sandbox);
 		return;
 	case PLACE_WAIT:
 		queue_add(fleet, sandbox);
 		return;
 	case PLACE_NO_ROOM:
 		if (fleet->now.mono_usec < sandbox->queue_until_usec ||
-			nodes_are_coming(fleet, sandbox, &err)) {
+			nodes_are_coming(fleet, sandbox)) {
 			queue_add(fleet, sandbox);
 			return;
 		}
+		place_refuse(fleet->place, sandbox->record.pool, &demand, &err);
 		place_failed(fleet, sandbox, &err);
 		return;
 	}

@@ -3,17 +3,21 @@
  * Why not: a scan of the pool for people and for errors. Counts each node at the first constraint that it
  * fails and finds the nearest miss: the node that gets furthest through the constraints and lacks least.
  */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "place/node.h"
 
-#define TRANSIENT_MASK (UINT32_C(1) << PLACE_STARTS | UINT32_C(1) << PLACE_BUSY)
 #define LACK_WHOLE 1000u
 
 static const char *const constraint_names[PLACE_CONSTRAINT_MAX_] = {
 	[PLACE_STATE] = "state",
 	[PLACE_UNABLE] = "unable",
+	[PLACE_REGION] = "region",
+	[PLACE_LABELS] = "labels",
+	[PLACE_CPU_CLASS] = "cpu_class",
+	[PLACE_BARRED] = "image_quarantined",
 	[PLACE_EXCLUDED] = "excluded",
 	[PLACE_VCPUS] = "vcpus",
 	[PLACE_MEMORY] = "memory",
@@ -59,6 +63,10 @@ static struct quantity quantity_of(const struct place_node *node, const struct p
 		return (struct quantity){ 1, room.starts, capacity->max_starts };
 	case PLACE_STATE:
 	case PLACE_UNABLE:
+	case PLACE_REGION:
+	case PLACE_LABELS:
+	case PLACE_CPU_CLASS:
+	case PLACE_BARRED:
 	case PLACE_EXCLUDED:
 	case PLACE_BUSY:
 	case PLACE_CONSTRAINT_MAX_:
@@ -110,9 +118,88 @@ static void explain_node(struct place_explanation *ret, struct nearest *best,
 }
 
 /* Nodes that could be chosen if they had the room. */
-static bool is_able(const struct place_node *node)
+static bool is_able(const struct place_node *node, const struct place_demand *demand)
 {
-	return node->facts.connected && node->facts.allowed && node->facts.unable == FAIL_NONE;
+	return node->facts.connected && node->facts.allowed && node->facts.unable == FAIL_NONE &&
+	       place_profile_matches(node->profile, demand, NULL);
+}
+
+static void say_change(struct place_explanation *why, const char *format, ...) PRINTF_LIKE(2, 3);
+static void say_change(struct place_explanation *why, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	(void)vsnprintf(why->change, sizeof(why->change), format, args);
+	va_end(args);
+}
+
+/* Of a quantity: it either fits on no node at all, or room must come free. */
+static void say_quantity(struct place_explanation *why, const char *unit)
+{
+	const char *what = place_constraint_name(why->lacking);
+
+	if (why->asked > why->largest_total)
+		say_change(why,
+			"Ask for at most %llu%s (%s), or add a node that has %llu%s.",
+			(unsigned long long)why->largest_total, unit, what,
+			(unsigned long long)why->asked, unit);
+	else
+		say_change(why,
+			"Ask for at most %llu%s (%s), or free %llu%s on node %s, or add a node.",
+			(unsigned long long)why->largest, unit, what,
+			(unsigned long long)(why->asked - MIN(why->asked, why->available)), unit,
+			why->nearest);
+}
+
+static void say_what(struct place_explanation *why, const struct place_demand *demand)
+{
+	switch (why->lacking) {
+	case PLACE_STATE:
+		say_change(why,
+			"Connect a node to this pool, or end the cordon, drain or quarantine of one.");
+		return;
+	case PLACE_UNABLE:
+		say_change(why, "Mend %s on node %s.", failure_info(why->cause)->name,
+			why->nearest);
+		return;
+	case PLACE_REGION:
+		say_change(why, "Leave out the region, or add a node with the label region=%.40s.",
+			demand->region);
+		return;
+	case PLACE_LABELS:
+		say_change(why, "Leave out a label, or add a node that has all %zu of them.",
+			demand->n_labels);
+		return;
+	case PLACE_CPU_CLASS:
+		say_change(why, "Add a node whose CPU is of class %.60s.", demand->cpu_class);
+		return;
+	case PLACE_BARRED:
+		say_change(why, "Node %s does not start this image at present; add another node.",
+			why->nearest);
+		return;
+	case PLACE_EXCLUDED:
+		say_change(why, "Every node that is left failed this request; add another one.");
+		return;
+	case PLACE_MEMORY:
+	case PLACE_DISK:
+		say_quantity(why, " MiB");
+		return;
+	case PLACE_VCPUS:
+	case PLACE_CPU:
+	case PLACE_SLOTS:
+		say_quantity(why, "");
+		return;
+	case PLACE_STARTS:
+		say_change(why, "Wait: %s starts as many at once as it may.", why->nearest);
+		return;
+	case PLACE_BUSY:
+		say_change(why, "Wait: %s refused lately and is left alone for a while.",
+			why->nearest);
+		return;
+	case PLACE_CONSTRAINT_MAX_:
+		return;
+	}
 }
 
 void place_explain(const struct place *place, const char *pool_name,
@@ -128,36 +215,29 @@ void place_explain(const struct place *place, const char *pool_name,
 		return;
 	TAILQ_FOREACH (node, &pool->nodes, in_pool)
 		explain_node(ret, &best, node, demand);
-	if (!best.node)
+	if (!best.node) {
+		if (ret->n_fitting == 0)
+			ret->lacking = PLACE_STATE;
+		say_what(ret, demand);
 		return;
+	}
 	memcpy(ret->nearest, best.node->id, sizeof(ret->nearest));
 	ret->lacking = best.first;
 	q = quantity_of(best.node, demand, best.first);
 	ret->asked = q.asked;
 	ret->available = q.available;
 	TAILQ_FOREACH (node, &pool->nodes, in_pool) {
-		if (!is_able(node))
+		if (!is_able(node, demand))
 			continue;
 		q = quantity_of(node, demand, best.first);
 		ret->largest = MAX(ret->largest, q.available);
 		ret->largest_total = MAX(ret->largest_total, q.total);
 	}
+	if (ret->n_fitting == 0)
+		say_what(ret, demand);
 }
 
 /* ---- the refusal ---- */
-
-static bool waits_only(const struct place_pool *pool, const struct place_demand *demand)
-{
-	const struct place_node *node;
-
-	TAILQ_FOREACH (node, &pool->nodes, in_pool) {
-		uint32_t misses = place_node_misses(node, demand);
-
-		if (misses && (misses & ~TRANSIENT_MASK) == 0)
-			return true;
-	}
-	return false;
-}
 
 static void add_counts(struct err *err, const struct place_explanation *why)
 {
@@ -179,9 +259,9 @@ static void refuse_capacity(struct err *err, const struct place_explanation *why
 							: "";
 
 	(void)err_set(err, FAIL_NO_CAPACITY, 0,
-		"No node has room: %s: %llu%s asked, at most %llu free on one node (of %llu).",
+		"No node has room: %s: %llu%s asked, at most %llu free on one node (of %llu). %s",
 		resource, (unsigned long long)why->asked, unit, (unsigned long long)why->largest,
-		(unsigned long long)why->largest_total);
+		(unsigned long long)why->largest_total, why->change);
 	err_add(err, "resource", "%s", resource);
 	err_add(err, "asked", "%llu", (unsigned long long)why->asked);
 	err_add(err, "largest", "%llu", (unsigned long long)why->largest);
@@ -189,13 +269,18 @@ static void refuse_capacity(struct err *err, const struct place_explanation *why
 	add_counts(err, why);
 }
 
-enum place_result place_refuse(const struct place *place, const char *pool_name,
+static bool is_about_kind(enum place_constraint constraint)
+{
+	return constraint == PLACE_UNABLE || constraint == PLACE_EXCLUDED ||
+	       constraint == PLACE_REGION || constraint == PLACE_LABELS ||
+	       constraint == PLACE_CPU_CLASS || constraint == PLACE_BARRED;
+}
+
+void place_refuse(const struct place *place, const char *pool_name,
 	const struct place_demand *demand, struct err *reterr)
 {
-	const struct place_pool *pool = place_pool_find(place, pool_name);
 	struct place_explanation why;
 	struct err err = ERR_NULL;
-	bool waits = pool && waits_only(pool, demand);
 
 	place_explain(place, pool_name, demand, &why);
 	if (why.excluded[PLACE_STATE] == why.n_nodes) {
@@ -204,12 +289,14 @@ enum place_result place_refuse(const struct place *place, const char *pool_name,
 			pool_name, why.n_nodes);
 		err_add(&err, "pool", "%s", pool_name);
 		add_counts(&err, &why);
-	} else if (why.lacking == PLACE_UNABLE || why.lacking == PLACE_EXCLUDED) {
+	} else if (is_about_kind(why.lacking)) {
 		(void)err_set(&err, FAIL_NO_COMPATIBLE_NODE, 0,
-			"No node of pool %s can run this sandbox.", pool_name);
-		if (why.cause != FAIL_NONE) {
+			"No node of pool %s can run this sandbox. %s", pool_name, why.change);
+		if (why.lacking == PLACE_UNABLE && why.cause != FAIL_NONE) {
 			err_add(&err, "cause", "%s", failure_info(why.cause)->name);
 			err.component = failure_info(why.cause)->component;
+		} else {
+			err_add(&err, "lacking", "%s", place_constraint_name(why.lacking));
 		}
 		err_add(&err, "node", "%s", why.nearest);
 		add_counts(&err, &why);
@@ -218,5 +305,4 @@ enum place_result place_refuse(const struct place *place, const char *pool_name,
 	}
 	if (reterr && !err_is_set(reterr))
 		*reterr = err;
-	return waits ? PLACE_WAIT : PLACE_NO_ROOM;
 }

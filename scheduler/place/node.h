@@ -1,40 +1,87 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Inside of place: the structs that place.c, images.c and explain.c share. Nobody else includes this.
+ * Inside of place: the structs that its files share. Nobody else includes this, but the test that compares the
+ * index with a plain scan.
+ *
+ * Who owns what: a pool owns its nodes, classes, profiles and images. A node is in exactly one class and, in that
+ * class, in both indexes; for each image it holds it is in the set (image, class).
  */
 #pragma once
 
 #include <sys/queue.h>
 
 #include "base/table.h"
+#include "place/index.h"
 #include "place/place.h"
 
-#define BUCKETS 256
-#define GROUPS 36 /* doublings of a node's memory, up to 2^35 MiB */
-#define NOT_INDEXED UINT32_MAX
+#define SHARE_WHOLE 1000u /* permille */
+#define CLASSES_MAX 256u  /* of a pool; nodes of further kinds are kept together, unsorted */
+#define IMAGE_BONUS 100u  /* an image that is there is worth a tenth of a node's load */
+#define START_MALUS 4u    /* per start under way: they compete for CPU and disk */
+#define SPREAD_MALUS 8u   /* per sandbox of the same tenant there */
+#define SPREAD_MOST 64u
+#define ILL_PART 5u /* a node whose every start fails loses a fifth */
 
-TAILQ_HEAD(place_bucket, place_node);
-
-/* Nodes of one pool and one doubling of memory, by free share. */
-struct place_group {
-	struct place_bucket buckets[BUCKETS];
-	uint64_t used[BUCKETS / 64]; /* bit n: buckets[n] is not empty */
+/* Region, CPU class and labels: equal ones are one object. */
+struct place_profile {
+	char *text; /* the key: "cpu class\nkey=value\nkey=value\n", sorted */
+	size_t n_nodes;
+	UT_hash_handle hh;
 };
 
-/* Who holds an image, in one pool. */
+/* What makes nodes alike, sizes in quarters of a doubling; `profile` NULL: the rest, of every kind. */
+struct place_kind {
+	const struct place_profile *profile;
+	uint8_t memory, disk, cpu, sandboxes;
+	uint8_t unused[4]; /* a key of the table: no hidden padding */
+};
+
+struct place_class {
+	struct place_kind kind; /* the key */
+	uint64_t memory_mib, disk_mib, cpu_percent; /* of the smallest node of this kind; 0: any */
+	struct place_index ready;   /* may be chosen now */
+	struct place_index waiting; /* could be but for starts or a back-off */
+	size_t n_nodes;
+	UT_hash_handle hh;
+};
+
+/* Holders of one image in one class. What changed about a holder is written down and done when it is asked for:
+ * a node with many images changes often, and most images are asked for seldom. */
+struct place_set {
+	uint64_t key;
+	struct place_class *class;
+	struct place_index index;
+	uint32_t *dirty;
+	uint32_t n_dirty, dirty_room; /* room for every slot */
+	size_t n_nodes;
+	struct place_set *next;
+};
+
 struct place_image {
 	uint64_t key;
-	struct place_node **holders;
-	size_t n_holders, room;
+	struct place_set *sets;
 	UT_hash_handle hh;
+};
+
+/* That a node holds an image. */
+struct place_hold {
+	uint64_t key;
+	struct place_set *set; /* NULL: not in one, for want of memory */
+	uint32_t slot;
+	bool is_dirty;
+};
+
+struct place_count {
+	uint32_t tenant, n;
 };
 
 struct place_pool {
 	char name[ID_NAME_MAX + 1];
 	uint64_t overcommit_percent;
 	TAILQ_HEAD(, place_node) nodes;
-	size_t n_nodes;
-	struct place_group *groups[GROUPS];
+	size_t n_nodes, n_up; /* up: connected and allowed */
+	struct place_class *classes;
+	struct place_profile *profiles;
 	struct place_image *images;
 	UT_hash_handle hh;
 };
@@ -42,17 +89,33 @@ struct place_pool {
 struct place_node {
 	char id[ID_SIZE];
 	struct place_pool *pool;
+	struct place_profile *profile; /* NULL: nothing was said */
+	struct place_class *class;     /* NULL: not indexed, for want of memory */
+	uint32_t ready_slot, waiting_slot;
+	bool is_up;
 	struct place_node_facts facts;
 	struct place_usage used; /* reserved here */
-	uint64_t *images;        /* keys, sorted */
-	size_t n_images;
-	uint32_t group, bucket; /* where it is indexed; bucket NOT_INDEXED: nowhere */
+	uint32_t key;            /* the score that does not depend on the request; 0: not to be chosen */
+	struct place_hold *holds; /* sorted by key */
+	size_t n_holds;
+	uint64_t *barred;
+	size_t n_barred;
+	struct place_count *counts; /* sandboxes per tenant */
+	uint32_t n_counts, counts_room;
 	TAILQ_ENTRY(place_node) in_pool;
-	TAILQ_ENTRY(place_node) in_bucket;
+};
+
+struct place_tenant {
+	char name[ID_NAME_MAX + 1];
+	uint32_t number;
+	size_t n_sandboxes;
+	UT_hash_handle hh;
 };
 
 struct place {
 	struct place_pool *pools;
+	struct place_tenant *tenants;
+	uint32_t next_tenant;
 };
 
 /* Free amounts, 0 where more is taken than there is. */
@@ -61,16 +124,37 @@ struct place_free {
 	uint64_t cpu_percent; /* hundredths of a CPU, overcommit included */
 	uint32_t sandboxes, starts;
 };
+
+static inline uint64_t place_minus(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* ---- place.c ---- */
 void place_node_free(const struct place_node *node, struct place_free *ret);
 /* Bit n: fails enum place_constraint n. */
 uint32_t place_node_misses(const struct place_node *node, const struct place_demand *demand);
+/* What the index must find the greatest of, among nodes without a miss. */
+int64_t place_node_score(const struct place_node *node, const struct place_demand *demand,
+	const struct place_tenant *tenant);
+struct place_tenant *place_tenant_find(const struct place *place, const char *name);
 
+/* ---- pool.c ---- */
+struct place_pool *place_pool_find(const struct place *place, const char *name);
+bool place_profile_matches(const struct place_profile *profile, const struct place_demand *demand,
+	enum place_constraint *ret_miss);
+/* Puts what changed about the node into the indexes. */
+void place_node_reindex(struct place_node *node);
+
+/* ---- images.c ---- */
 uint64_t place_image_key(const char *digest);
 bool place_node_has_image(const struct place_node *node, uint64_t key);
+bool place_node_is_barred(const struct place_node *node, uint64_t key);
 struct place_image *place_image_find(const struct place_pool *pool, uint64_t key);
 void place_node_drop_images(struct place_node *node);
-
-struct place_pool *place_pool_find(const struct place *place, const char *name);
-/* Sets reterr from a scan of the pool. */
-enum place_result place_refuse(const struct place *place, const char *pool,
-	const struct place_demand *demand, struct err *reterr);
+/* Around a change of class: out of the sets of the old one, into those of the new one. */
+void place_node_leave_sets(struct place_node *node);
+int place_node_enter_sets(struct place_node *node);
+void place_node_mark_holds(struct place_node *node);
+/* The set's index is as its nodes are. */
+void place_set_refresh(struct place_set *set);

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See place.h: the index and the decision. The index is rebuilt for one node at each change of that node, in
- * constant time; it is a hint about order only, every candidate is checked against its exact numbers.
+ * See place.h: what a node may take, what it is worth, and the decision.
+ *
+ * The score has a part that is the node's own (its key: free share of the scarcest resource, less what starts
+ * under way and ill health cost), a part that is its class's (how much of such a node the request takes), a part
+ * that is the image's, and what spreading the tenant costs. The first stands in the trees, the next two are the
+ * same for a whole tree, so each tree's best is found by going down. Spreading differs from node to node: the
+ * nodes are looked at in the order of their keys until none that is left can be better, and at most SPREAD_LOOKS
+ * per tree after the first that fits. Then the answer is short of the best by SPREAD_MOST at the most.
  */
 #include "place/place.h"
 
@@ -11,19 +17,9 @@
 #include "base/plant.h"
 #include "place/node.h"
 
-#define LOOK_PER_GROUP 24 /* candidates checked */
-#define FIT_PER_GROUP 6   /* candidates that fit: enough to choose among */
-#define HOLDERS_TRIED 8
-#define SHARE_WHOLE 1000u /* permille */
-#define IMAGE_BONUS 100u  /* an image that is there is worth a tenth of a node's load */
-#define START_MALUS 4u    /* per start under way: they compete for CPU and disk */
+#define SPREAD_LOOKS 96
 
 /* ---- free room ---- */
-
-static uint64_t minus(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
 
 void place_node_free(const struct place_node *node, struct place_free *ret)
 {
@@ -31,15 +27,15 @@ void place_node_free(const struct place_node *node, struct place_free *ret)
 	const struct place_node_facts *facts = &node->facts;
 
 	*ret = (struct place_free){
-		.memory_mib = minus(
+		.memory_mib = place_minus(
 			capacity->memory_mib, node->used.memory_mib + facts->foreign_memory_mib),
-		.disk_mib =
-			minus(capacity->disk_mib, node->used.disk_mib + facts->foreign_disk_mib),
-		.cpu_percent = minus(capacity->cpus * node->pool->overcommit_percent,
+		.disk_mib = place_minus(
+			capacity->disk_mib, node->used.disk_mib + facts->foreign_disk_mib),
+		.cpu_percent = place_minus(capacity->cpus * node->pool->overcommit_percent,
 			100 * ((uint64_t)node->used.vcpus + facts->foreign_vcpus)),
-		.sandboxes = (uint32_t)minus(capacity->max_sandboxes,
+		.sandboxes = (uint32_t)place_minus(capacity->max_sandboxes,
 			(uint64_t)node->used.sandboxes + facts->foreign_sandboxes),
-		.starts = (uint32_t)minus(capacity->max_starts, node->used.starting),
+		.starts = (uint32_t)place_minus(capacity->max_starts, node->used.starting),
 	};
 }
 
@@ -53,13 +49,16 @@ static bool is_excluded(const struct place_node *node, const struct place_demand
 
 #define MISS(constraint, condition) ((condition) ? UINT32_C(1) << (constraint) : 0)
 
-uint32_t place_node_misses(const struct place_node *node, const struct place_demand *demand)
+/* What the trees do not rule out by themselves. */
+static uint32_t misses_here(const struct place_node *node, const struct place_demand *demand)
 {
 	struct place_free room;
 
 	place_node_free(node, &room);
 	return MISS(PLACE_STATE, !node->facts.connected || !node->facts.allowed) |
 	       MISS(PLACE_UNABLE, node->facts.unable != FAIL_NONE) |
+	       MISS(PLACE_BARRED, node->n_barred && place_node_is_barred(node,
+							   place_image_key(demand->image_digest))) |
 	       MISS(PLACE_EXCLUDED, is_excluded(node, demand)) |
 	       MISS(PLACE_VCPUS, demand->vcpus > node->facts.capacity.max_vcpus) |
 	       MISS(PLACE_MEMORY, demand->memory_mib > room.memory_mib) |
@@ -69,115 +68,64 @@ uint32_t place_node_misses(const struct place_node *node, const struct place_dem
 	       MISS(PLACE_BUSY, node->facts.busy);
 }
 
-/* ---- the index ---- */
+uint32_t place_node_misses(const struct place_node *node, const struct place_demand *demand)
+{
+	enum place_constraint miss = PLACE_CONSTRAINT_MAX_;
+	uint32_t misses = misses_here(node, demand);
+
+	if (!place_profile_matches(node->profile, demand, &miss))
+		misses |= UINT32_C(1) << miss;
+	return misses;
+}
+
+/* ---- what it is worth ---- */
 
 static uint64_t share(uint64_t part, uint64_t whole)
 {
-	return whole ? part * SHARE_WHOLE / whole : 0;
+	return whole ? MIN(part * SHARE_WHOLE / whole, (uint64_t)SHARE_WHOLE) : 0;
 }
 
-/* Free share of the scarcest resource, in permille, after `demand` (NULL: as it is). */
-static uint64_t node_share(const struct place_node *node, const struct place_demand *demand)
+static int64_t part_taken(const struct place_class *class, const struct place_demand *demand)
 {
-	const struct node_capacity *capacity = &node->facts.capacity;
-	static const struct place_demand nothing;
-	struct place_free room;
-	uint64_t least;
+	uint64_t most = share(demand->memory_mib, class->memory_mib);
 
-	demand = demand ? demand : &nothing;
-	place_node_free(node, &room);
-	least = share(minus(room.memory_mib, demand->memory_mib), capacity->memory_mib);
-	least = MIN(least, share(minus(room.cpu_percent, 100 * (uint64_t)demand->vcpus),
-				   capacity->cpus * node->pool->overcommit_percent));
-	least = MIN(least, share(minus(room.disk_mib, demand->disk_mib), capacity->disk_mib));
-	return MIN(least, share(room.sandboxes, capacity->max_sandboxes));
+	most = MAX(most, share(demand->disk_mib, class->disk_mib));
+	return (int64_t)MAX(most, share(100 * (uint64_t)demand->vcpus, class->cpu_percent));
 }
 
-static uint32_t log2_floor(uint64_t value)
+static int64_t spread_cost(const struct place_node *node, const struct place_tenant *tenant)
 {
-	return value ? 63 - (uint32_t)__builtin_clzll(value) : 0;
+	if (!tenant)
+		return 0;
+	for (uint32_t i = 0; i < node->n_counts; i++)
+		if (node->counts[i].tenant == tenant->number)
+			return MIN(node->counts[i].n * SPREAD_MALUS, SPREAD_MOST);
+	return 0;
 }
 
-static bool may_be_chosen(const struct place_node *node)
+int64_t place_node_score(const struct place_node *node, const struct place_demand *demand,
+	const struct place_tenant *tenant)
 {
-	const struct place_node_facts *facts = &node->facts;
-	struct place_free room;
+	int64_t score = (int64_t)node->key - part_taken(node->class, demand);
 
-	place_node_free(node, &room);
-	return facts->connected && facts->allowed && facts->unable == FAIL_NONE && !facts->busy &&
-	       room.sandboxes > 0 && room.starts > 0;
-}
-
-static struct place_group *group_make(struct place_pool *pool, uint32_t number)
-{
-	struct place_group *group = pool->groups[number];
-
-	if (!group) {
-		group = calloc(1, sizeof(*group));
-		if (!group)
-			return NULL;
-		for (size_t i = 0; i < BUCKETS; i++)
-			TAILQ_INIT(&group->buckets[i]);
-		pool->groups[number] = group;
-	}
-	return group;
-}
-
-static void unindex(struct place_node *node)
-{
-	struct place_group *group;
-
-	if (node->bucket == NOT_INDEXED)
-		return;
-	group = node->pool->groups[node->group];
-	TAILQ_REMOVE(&group->buckets[node->bucket], node, in_bucket);
-	if (TAILQ_EMPTY(&group->buckets[node->bucket]))
-		group->used[node->bucket / 64] &= ~(UINT64_C(1) << (node->bucket % 64));
-	node->bucket = NOT_INDEXED;
-}
-
-/* Without memory for the group the node stays unindexed: the exact scan still finds it. */
-static void reindex(struct place_node *node)
-{
-	struct place_group *group;
-
-	unindex(node);
-	if (!may_be_chosen(node))
-		return;
-	node->group = MIN(log2_floor(node->facts.capacity.memory_mib), GROUPS - 1);
-	group = group_make(node->pool, node->group);
-	if (!group)
-		return;
-	node->bucket = (uint32_t)(node_share(node, NULL) * (BUCKETS - 1) / SHARE_WHOLE);
-	TAILQ_INSERT_TAIL(&group->buckets[node->bucket], node, in_bucket);
-	group->used[node->bucket / 64] |= UINT64_C(1) << (node->bucket % 64);
-}
-
-/* The highest bucket in use that is at most `from`; -1: none. */
-static int bucket_below(const struct place_group *group, int from)
-{
-	while (from >= 0) {
-		uint64_t word = group->used[from / 64];
-		int bit = from % 64;
-
-		if (bit < 63)
-			word &= (UINT64_C(2) << bit) - 1;
-		if (word)
-			return (from & ~63) + (int)log2_floor(word);
-		from = (from & ~63) - 1;
-	}
-	return -1;
+	if (place_node_has_image(node, place_image_key(demand->image_digest)))
+		score += IMAGE_BONUS;
+	return score - spread_cost(node, tenant);
 }
 
 /* ---- the decision ---- */
 
-struct choice {
+struct search {
 	const struct place_demand *demand;
-	uint64_t image;
+	const struct place_tenant *tenant;
+	struct place_sum need;
 	uint64_t seed;
+	uint32_t ignored; /* constraints, as bits */
+	bool any;         /* the first that fits will do */
+	int64_t offset;   /* of the tree: added to every key */
+	unsigned int looks;
 	struct place_node *best;
-	uint64_t best_score;
-	uint64_t best_tie;
+	int64_t best_score;
 };
 
 static uint64_t mix(uint64_t x)
@@ -189,229 +137,262 @@ static uint64_t mix(uint64_t x)
 	return x ^ (x >> 33);
 }
 
-/* Returns whether the node fits. */
-static bool consider(struct choice *choice, struct place_node *node)
+static void consider(struct search *search, struct place_node *node, uint32_t key)
 {
-	uint64_t malus = (uint64_t)node->used.starting * START_MALUS;
-	uint64_t score, tie;
+	int64_t score;
 
-	if (place_node_misses(node, choice->demand))
-		return false;
-	score = SHARE_WHOLE + node_share(node, choice->demand);
-	score += place_node_has_image(node, choice->image) ? IMAGE_BONUS : 0;
-	score = minus(score, MIN(malus, SHARE_WHOLE));
-	tie = mix(choice->seed ^ (uintptr_t)node->id[0] ^
-		  mix((uint64_t)node->id[1] << 8 ^ (uint64_t)node->id[2]) ^
-		  mix((uint64_t)node->id[3] << 16 ^ (uint64_t)node->id[4]));
-	if (!choice->best || score > choice->best_score ||
-		(score == choice->best_score && tie > choice->best_tie)) {
-		choice->best = node;
-		choice->best_score = score;
-		choice->best_tie = tie;
-	}
-	return true;
-}
-
-static void consider_group(struct choice *choice, const struct place_group *group)
-{
-	unsigned int looked = 0, fitted = 0;
-
-	for (int i = bucket_below(group, BUCKETS - 1); i >= 0; i = bucket_below(group, i - 1)) {
-		struct place_node *node;
-
-		TAILQ_FOREACH (node, &group->buckets[i], in_bucket) {
-			fitted += consider(choice, node);
-			if (++looked == LOOK_PER_GROUP || fitted == FIT_PER_GROUP)
-				return;
-		}
-	}
-}
-
-static void consider_holders(struct choice *choice, const struct place_pool *pool)
-{
-	const struct place_image *image = place_image_find(pool, choice->image);
-	size_t first, n;
-
-	if (!image || image->n_holders == 0)
+	if (misses_here(node, search->demand) & ~search->ignored)
 		return;
-	first = mix(choice->seed) % image->n_holders;
-	n = MIN(image->n_holders, (size_t)HOLDERS_TRIED);
-	for (size_t i = 0; i < n; i++)
-		(void)consider(choice, image->holders[(first + i) % image->n_holders]);
+	if (!node->class->kind.profile &&
+		!place_profile_matches(node->profile, search->demand, NULL))
+		return;
+	if (search->best)
+		search->looks++;
+	score = (int64_t)key + search->offset - spread_cost(node, search->tenant);
+	if (!search->best || score > search->best_score) {
+		search->best = node;
+		search->best_score = score;
+	}
+}
+
+/* Whether something of this key may still be better than the best. */
+static bool is_worth_it(const struct search *search, uint32_t key)
+{
+	if (!search->best)
+		return true;
+	return !search->any && search->looks < SPREAD_LOOKS &&
+	       (int64_t)key + search->offset > search->best_score;
+}
+
+/* Children that may hold a fit, greatest key first; equal ones in an order that the seed turns. */
+static void go_down(struct search *search, const struct place_index *index, unsigned int row,
+	uint32_t block)
+{
+	const struct place_sum *sums = &index->rows[row][block * INDEX_FAN];
+	unsigned int turn = (unsigned int)(search->seed >> (4 * row)) % INDEX_FAN;
+	uint32_t keys[INDEX_FAN];
+
+	for (unsigned int i = 0; i < INDEX_FAN; i++)
+		keys[i] = sums[i].memory_mib >= search->need.memory_mib &&
+					  sums[i].disk_mib >= search->need.disk_mib &&
+					  sums[i].cpu_percent >= search->need.cpu_percent
+				  ? sums[i].key
+				  : 0;
+	for (;;) {
+		unsigned int first = turn;
+		uint32_t child;
+
+		for (unsigned int i = 0; i < INDEX_FAN; i++)
+			if (keys[(turn + i) % INDEX_FAN] > keys[first])
+				first = (turn + i) % INDEX_FAN;
+		if (keys[first] == 0 || !is_worth_it(search, keys[first]))
+			return;
+		child = block * INDEX_FAN + first;
+		if (row)
+			go_down(search, index, row - 1, child);
+		else
+			consider(search, index->objects[child], keys[first]);
+		keys[first] = 0;
+	}
+}
+
+static void search_index(struct search *search, const struct place_index *index, int64_t offset)
+{
+	search->offset = offset;
+	search->looks = 0;
+	if (index->height)
+		go_down(search, index, index->height - 1, 0);
+}
+
+static bool class_matches(const struct place_class *class, const struct place_demand *demand)
+{
+	return !class->kind.profile || place_profile_matches(class->kind.profile, demand, NULL);
+}
+
+static void search_holders(struct search *search, const struct place_pool *pool)
+{
+	const struct place_image *image =
+		place_image_find(pool, place_image_key(search->demand->image_digest));
+
+	for (struct place_set *set = image ? image->sets : NULL; set; set = set->next) {
+		if (!class_matches(set->class, search->demand))
+			continue;
+		place_set_refresh(set);
+		search_index(search, &set->index,
+			(int64_t)IMAGE_BONUS - part_taken(set->class, search->demand));
+	}
+}
+
+static void search_pool(struct search *search, const struct place_pool *pool)
+{
+	const struct place_class *class, *next;
+
+	search_holders(search, pool);
+	HASH_ITER (hh, pool->classes, class, next)
+		if (class_matches(class, search->demand))
+			search_index(search, &class->ready, -part_taken(class, search->demand));
+}
+
+/* Whether something would fit if starts and back-offs did not stand in the way. */
+static bool something_waits(struct search *search, const struct place_pool *pool)
+{
+	const struct place_class *class, *next;
+
+	search->ignored = UINT32_C(1) << PLACE_STARTS | UINT32_C(1) << PLACE_BUSY;
+	search->any = true;
+	HASH_ITER (hh, pool->classes, class, next)
+		if (!search->best && class_matches(class, search->demand))
+			search_index(search, &class->waiting, 0);
+	return search->best != NULL;
+}
+
+static uint32_t clip(uint64_t value)
+{
+	return (uint32_t)MIN(value, (uint64_t)UINT32_MAX);
 }
 
 enum place_result place_choose(struct place *place, const char *pool_name,
 	const struct place_demand *demand, uint64_t seed, struct place_node **ret,
 	struct err *reterr)
 {
-	struct choice choice = {
-		.demand = demand, .image = place_image_key(demand->image_digest), .seed = seed
+	const struct place_pool *pool = place_pool_find(place, pool_name);
+	struct search search = {
+		.demand = demand,
+		.tenant = place_tenant_find(place, demand->tenant),
+		.need = { .memory_mib = clip(demand->memory_mib),
+			.disk_mib = clip(demand->disk_mib),
+			.cpu_percent = clip(100 * (uint64_t)demand->vcpus) },
+		.seed = mix(seed),
 	};
-	struct place_pool *pool = place_pool_find(place, pool_name);
-	struct place_node *node;
 
-	if (!pool)
-		return place_refuse(place, pool_name, demand, reterr);
-	consider_holders(&choice, pool);
-	for (uint32_t i = log2_floor(demand->memory_mib); i < GROUPS; i++)
-		if (pool->groups[i])
-			consider_group(&choice, pool->groups[i]);
-	if (!choice.best) /* the candidates were a bounded choice; be exact before saying no */
-		TAILQ_FOREACH (node, &pool->nodes, in_pool)
-			(void)consider(&choice, node);
-	if (!choice.best)
-		return place_refuse(place, pool_name, demand, reterr);
-	if (!PLANTED(ROOM_NOT_COUNTED))
-		place_reserve(place, choice.best, demand, true);
-	*ret = choice.best;
+	if (pool)
+		search_pool(&search, pool);
+	if (!search.best) {
+		if (pool && something_waits(&search, pool))
+			return PLACE_WAIT;
+		if (reterr)
+			place_refuse(place, pool_name, demand, reterr);
+		return PLACE_NO_ROOM;
+	}
+	if (!PLANTED(ROOM_NOT_COUNTED) && place_reserve(place, search.best, demand, true) < 0) {
+		place_release(place, search.best, demand, true);
+		return PLACE_NO_MEMORY;
+	}
+	*ret = search.best;
 	return PLACE_OK;
 }
 
-void place_reserve(struct place *place, struct place_node *node, const struct place_demand *demand,
+/* ---- whose sandboxes are where ---- */
+
+struct place_tenant *place_tenant_find(const struct place *place, const char *name)
+{
+	struct place_tenant *tenant = NULL;
+
+	if (name)
+		HASH_FIND_STR(place->tenants, name, tenant);
+	return tenant;
+}
+
+static struct place_tenant *tenant_make(struct place *place, const char *name)
+{
+	struct place_tenant *tenant = place_tenant_find(place, name);
+
+	if (tenant)
+		return tenant;
+	tenant = calloc(1, sizeof(*tenant));
+	if (!tenant)
+		return NULL;
+	strncpy(tenant->name, name, sizeof(tenant->name) - 1);
+	tenant->number = ++place->next_tenant;
+	HASH_ADD_STR(place->tenants, name, tenant);
+	if (!tenant->hh.tbl) {
+		free(tenant);
+		return NULL;
+	}
+	return tenant;
+}
+
+static struct place_count *count_of(struct place_node *node, uint32_t tenant)
+{
+	for (uint32_t i = 0; i < node->n_counts; i++)
+		if (node->counts[i].tenant == tenant)
+			return &node->counts[i];
+	return NULL;
+}
+
+static int count_add(struct place *place, struct place_node *node, const char *name)
+{
+	struct place_tenant *tenant = tenant_make(place, name);
+	struct place_count *count;
+
+	if (!tenant)
+		return -ENOMEM;
+	count = count_of(node, tenant->number);
+	if (!count && node->n_counts == node->counts_room) {
+		uint32_t room = node->counts_room ? 2 * node->counts_room : 8;
+		struct place_count *grown = realloc(node->counts, room * sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM; /* an unused tenant stays: harmless */
+		node->counts = grown;
+		node->counts_room = room;
+	}
+	if (!count) {
+		count = &node->counts[node->n_counts++];
+		*count = (struct place_count){ .tenant = tenant->number };
+	}
+	count->n++;
+	tenant->n_sandboxes++;
+	return 0;
+}
+
+static void count_drop(struct place *place, struct place_node *node, const char *name)
+{
+	struct place_tenant *tenant = place_tenant_find(place, name);
+	struct place_count *count = tenant ? count_of(node, tenant->number) : NULL;
+
+	if (!count)
+		return;
+	if (--count->n == 0)
+		*count = node->counts[--node->n_counts];
+	if (--tenant->n_sandboxes == 0) {
+		HASH_DEL(place->tenants, tenant);
+		free(tenant);
+	}
+}
+
+/* ---- reservations ---- */
+
+int place_reserve(struct place *place, struct place_node *node, const struct place_demand *demand,
 	bool starting)
 {
-	(void)place;
 	node->used.memory_mib += demand->memory_mib;
 	node->used.disk_mib += demand->disk_mib;
 	node->used.vcpus += demand->vcpus;
 	node->used.sandboxes++;
 	node->used.starting += starting;
-	reindex(node);
+	place_node_reindex(node);
+	return demand->tenant ? count_add(place, node, demand->tenant) : 0;
 }
 
 void place_started(struct place *place, struct place_node *node)
 {
 	(void)place;
 	node->used.starting -= node->used.starting > 0;
-	reindex(node);
+	place_node_reindex(node);
 }
 
 void place_release(struct place *place, struct place_node *node, const struct place_demand *demand,
 	bool starting)
 {
-	(void)place;
-	node->used.memory_mib = minus(node->used.memory_mib, demand->memory_mib);
-	node->used.disk_mib = minus(node->used.disk_mib, demand->disk_mib);
-	node->used.vcpus = (uint32_t)minus(node->used.vcpus, demand->vcpus);
+	node->used.memory_mib = place_minus(node->used.memory_mib, demand->memory_mib);
+	node->used.disk_mib = place_minus(node->used.disk_mib, demand->disk_mib);
+	node->used.vcpus = (uint32_t)place_minus(node->used.vcpus, demand->vcpus);
 	node->used.sandboxes -= node->used.sandboxes > 0;
 	node->used.starting -= starting && node->used.starting > 0;
-	reindex(node);
-}
-
-/* ---- pools and nodes ---- */
-
-int place_new(struct place **ret)
-{
-	*ret = calloc(1, sizeof(**ret));
-	return *ret ? 0 : -ENOMEM;
-}
-
-static void node_free(struct place_node *node)
-{
-	unindex(node);
-	place_node_drop_images(node);
-	TAILQ_REMOVE(&node->pool->nodes, node, in_pool);
-	node->pool->n_nodes--;
-	free(node->images);
-	free(node);
-}
-
-struct place *place_free(struct place *place)
-{
-	struct place_pool *pool, *next;
-
-	if (!place)
-		return NULL;
-	HASH_ITER (hh, place->pools, pool, next) {
-		while (!TAILQ_EMPTY(&pool->nodes))
-			node_free(TAILQ_FIRST(&pool->nodes));
-		for (size_t i = 0; i < GROUPS; i++)
-			free(pool->groups[i]);
-		HASH_DEL(place->pools, pool);
-		free(pool);
-	}
-	free(place);
-	return NULL;
-}
-
-struct place_pool *place_pool_find(const struct place *place, const char *name)
-{
-	struct place_pool *pool;
-
-	HASH_FIND_STR(place->pools, name, pool);
-	return pool;
-}
-
-static struct place_pool *pool_make(struct place *place, const char *name)
-{
-	struct place_pool *pool = place_pool_find(place, name);
-
-	if (pool)
-		return pool;
-	pool = calloc(1, sizeof(*pool));
-	if (!pool)
-		return NULL;
-	pool->overcommit_percent = 100;
-	TAILQ_INIT(&pool->nodes);
-	strncpy(pool->name, name, sizeof(pool->name) - 1);
-	HASH_ADD_STR(place->pools, name, pool);
-	if (!pool->hh.tbl) {
-		free(pool);
-		return NULL;
-	}
-	return pool;
-}
-
-int place_pool_set(struct place *place, const char *name, uint32_t cpu_overcommit_percent)
-{
-	struct place_pool *pool = pool_make(place, name);
-	struct place_node *node;
-
-	if (!pool)
-		return -ENOMEM;
-	pool->overcommit_percent = cpu_overcommit_percent ? cpu_overcommit_percent : 100;
-	TAILQ_FOREACH (node, &pool->nodes, in_pool)
-		reindex(node);
-	return 0;
-}
-
-bool place_pool_exists(const struct place *place, const char *pool)
-{
-	return place_pool_find(place, pool) != NULL;
-}
-
-int place_node_add(
-	struct place *place, const char *pool_name, const char *id, struct place_node **ret)
-{
-	struct place_pool *pool = pool_make(place, pool_name);
-	struct place_node *node = calloc(1, sizeof(*node));
-
-	if (!pool || !node) {
-		free(node);
-		return -ENOMEM;
-	}
-	node->pool = pool;
-	node->bucket = NOT_INDEXED;
-	strncpy(node->id, id, sizeof(node->id) - 1);
-	TAILQ_INSERT_TAIL(&pool->nodes, node, in_pool);
-	pool->n_nodes++;
-	*ret = node;
-	return 0;
-}
-
-void place_node_remove(struct place *place, struct place_node *node)
-{
-	(void)place;
-	if (node)
-		node_free(node);
-}
-
-void place_node_set(
-	struct place *place, struct place_node *node, const struct place_node_facts *facts)
-{
-	(void)place;
-	node->facts = *facts;
-	reindex(node);
+	if (demand->tenant)
+		count_drop(place, node, demand->tenant);
+	place_node_reindex(node);
 }
 
 void place_node_usage(const struct place_node *node, struct place_usage *ret)

@@ -3,12 +3,13 @@
  * Which node: hard constraints, then a score, through an index. Pure.
  *
  * A reservation is made by place_choose() itself, in the same step as the decision; room that was reserved is
- * given back by place_release() only, whoever reports what in between. The cost of a decision does not grow
- * with the fleet: per pool and doubling of node size, the nodes that may be chosen stand in buckets by the free
- * share of their scarcest resource, and a decision looks at a bounded number of candidates, the least loaded
- * first; a few nodes that hold the image are candidates too. A node that may not be chosen (not schedulable, no
- * slot, no start left) is in no bucket. Only when no candidate fits is the pool scanned, to be exact and to say
- * why.
+ * given back by place_release() only, whoever reports what in between.
+ *
+ * The cost of a decision does not grow with the fleet (docs/decisions/0020). The nodes of a pool that look alike
+ * (size, region, labels, CPU class) are one class; a class has a tree whose inner nodes hold the best score and
+ * the most free room below them, so that the best node that fits is found by going down, and what cannot fit or
+ * cannot be better is never visited. The holders of an image have trees of their own. The answer is the node
+ * with the best score of all; only spreading one tenant is bounded work (place.c, SPREAD_LOOKS).
  *
  * It refuses to place over a node's capacity in any dimension; the node checks again and is authoritative.
  */
@@ -25,11 +26,16 @@
 struct place;
 struct place_node; /* handle of one node; owned by struct place */
 
+/* In the order in which an explanation counts them. */
 enum place_constraint {
-	PLACE_STATE,    /* link, facts: not connected, cordoned, ... */
-	PLACE_UNABLE,   /* the node says itself that it cannot, e.g. KVM_UNAVAILABLE */
+	PLACE_STATE,   /* link, facts: not connected, cordoned, ... */
+	PLACE_UNABLE,  /* the node says itself that it cannot, e.g. KVM_UNAVAILABLE */
+	PLACE_REGION,  /* another one was asked for */
+	PLACE_LABELS,  /* lacks one that was asked for */
+	PLACE_CPU_CLASS, /* another CPU model: a snapshot taken elsewhere cannot be restored there */
+	PLACE_BARRED,  /* this image fails there and starts elsewhere */
 	PLACE_EXCLUDED, /* failed this request before */
-	PLACE_VCPUS,    /* more vCPUs than one sandbox may have there */
+	PLACE_VCPUS,   /* more vCPUs than one sandbox may have there */
 	PLACE_MEMORY,
 	PLACE_CPU,
 	PLACE_DISK,
@@ -45,7 +51,12 @@ struct place_demand {
 	uint64_t disk_mib;
 	uint32_t vcpus;
 	char image_digest[DIGEST_SIZE];
-	const char (*excluded)[ID_SIZE];
+	const char *tenant;    /* whose sandboxes are spread over nodes; NULL: nobody's */
+	const char *region;    /* NULL or "": any */
+	const char *cpu_class; /* NULL or "": any */
+	const struct sandbox_field *labels; /* all of them are required */
+	size_t n_labels;
+	const char (*excluded)[ID_SIZE]; /* nodes that must not be taken */
 	size_t n_excluded;
 };
 
@@ -55,6 +66,7 @@ struct place_node_facts {
 	bool allowed;          /* none of cordoned, draining, quarantined */
 	enum fail_code unable; /* why, in the node's own words; FAIL_NONE: able */
 	bool busy;             /* in its back-off after a refusal */
+	uint32_t ill_permille; /* share of its recent starts that failed by its own fault; costs score */
 	struct node_capacity capacity;
 	uint64_t foreign_memory_mib; /* taken there by what is not reserved here */
 	uint64_t foreign_disk_mib;
@@ -76,36 +88,52 @@ struct place_explanation {
 	uint64_t largest_total;        /* most that any able node has at all */
 	enum fail_code cause; /* of one node that says that it is unable; FAIL_NONE: none does */
 	size_t n_cause;
+	char change[224]; /* what would have to change for the request to fit: one sentence; "": nothing */
 };
 
 enum place_result {
 	PLACE_OK,
 	PLACE_WAIT,    /* only start slots or back-offs stand in the way: try again soon */
 	PLACE_NO_ROOM, /* err is set: NO_CAPACITY, NO_COMPATIBLE_NODE or NO_NODE */
+	PLACE_NO_MEMORY, /* of this process; nothing was reserved */
 };
 
 int place_new(struct place **ret);
 struct place *place_free(struct place *place); /* returns NULL */
 
-/* Pools and nodes. 0, -EEXIST, -ENOMEM; a pool is made at its first mention. */
+/* Pools and nodes. 0, -ENOMEM; a pool is made at its first mention. */
 int place_pool_set(struct place *place, const char *pool, uint32_t cpu_overcommit_percent);
 bool place_pool_exists(const struct place *place, const char *pool);
+/* Whether no node of it is connected and allowed. */
+bool place_pool_is_dark(const struct place *place, const char *pool);
 int place_node_add(struct place *place, const char *pool, const char *id, struct place_node **ret);
-void place_node_remove(
-	struct place *place, struct place_node *node); /* reservations there are forgotten */
-void place_node_set(
+/* Reservations there are forgotten. */
+void place_node_remove(struct place *place, struct place_node *node);
+/* Region is the label "region"; cpu_class may be "". Copies. After -ENOMEM the node is as it was. */
+int place_node_set_profile(struct place *place, struct place_node *node, const char *cpu_class,
+	const struct sandbox_field *labels, size_t n_labels);
+/* After -ENOMEM the node is not chosen until the next one. */
+int place_node_set(
 	struct place *place, struct place_node *node, const struct place_node_facts *facts);
 /* Replaces the set of images that it holds. 0 or -ENOMEM. */
 int place_node_set_images(
 	struct place *place, struct place_node *node, const struct image_list *images);
 int place_node_add_image(struct place *place, struct place_node *node, const char *digest);
+/* The image is not started there (or is again). 0 or -ENOMEM. */
+int place_node_bar(
+	struct place *place, struct place_node *node, const char *digest, bool barred);
 
-/* Decides and reserves room and one start slot. `seed` breaks ties. On PLACE_OK *ret is the node. */
+/* Decides and reserves room and one start slot. `seed` breaks ties. On PLACE_OK *ret is the node. With `reterr`
+ * NULL a refusal costs no scan of the pool: for requests that wait and will be asked again. */
 enum place_result place_choose(struct place *place, const char *pool,
 	const struct place_demand *demand, uint64_t seed, struct place_node **ret,
 	struct err *reterr) MUST_USE;
-/* Takes the room of what is there already (load at start, adoption), over capacity or not. */
-void place_reserve(struct place *place, struct place_node *node, const struct place_demand *demand,
+/* Says why there is no room: a scan of the pool. Sets reterr. */
+void place_refuse(const struct place *place, const char *pool, const struct place_demand *demand,
+	struct err *reterr);
+/* Takes the room of what is there already (load at start, adoption), over capacity or not. 0 or -ENOMEM: then
+ * the room is taken and only the tenant is not counted. */
+int place_reserve(struct place *place, struct place_node *node, const struct place_demand *demand,
 	bool starting);
 /* The start is over (ready): gives back the start slot alone. */
 void place_started(struct place *place, struct place_node *node);

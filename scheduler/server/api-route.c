@@ -65,8 +65,8 @@ const struct api_route api_routes[] = {
 		"The same (E2B, older path).", "as above", "as above" },
 	{ "POST", "/v1/explain", ROLE_TENANT, API_JSON, api_explain,
 		"How a create with this body would be placed now, without placing it.", CREATE_BODY,
-		"200 {`nodes fitting excluded nearest lacking asked available largest largest_total cause`}: how many nodes each "
-		"constraint excludes, and what the nearest one lacks" },
+		"200 {`nodes fitting excluded nearest lacking asked available largest largest_total cause change`}: how many nodes each "
+		"constraint excludes, what the nearest one lacks, and what would have to change" },
 	{ "GET", "/v1/stages", ROLE_TENANT, API_NO_BODY, api_stages,
 		"The table of stages of this tenant; with `sandbox`, the records of one, live or ended.",
 		"query `sandbox`; `scope=all` for the provider's operator: of all tenants",

@@ -96,13 +96,14 @@ static json_t *view_explanation(const struct place_explanation *e)
 	for (enum place_constraint i = 0; i < PLACE_CONSTRAINT_MAX_; i++)
 		(void)json_object_set_new(excluded, place_constraint_name(i),
 			json_integer((json_int_t)e->excluded[i]));
-	return json_pack("{s:I, s:I, s:o, s:s?, s:s?, s:I, s:I, s:I, s:I, s:s?}", "nodes",
+	return json_pack("{s:I, s:I, s:o, s:s?, s:s?, s:I, s:I, s:I, s:I, s:s?, s:s?}", "nodes",
 		(json_int_t)e->n_nodes, "fitting", (json_int_t)e->n_fitting, "excluded", excluded,
 		"nearest", *e->nearest ? e->nearest : NULL, "lacking",
 		e->lacking == PLACE_CONSTRAINT_MAX_ ? NULL : place_constraint_name(e->lacking),
 		"asked", (json_int_t)e->asked, "available", (json_int_t)e->available, "largest",
 		(json_int_t)e->largest, "largest_total", (json_int_t)e->largest_total, "cause",
-		e->cause == FAIL_NONE ? NULL : failure_info(e->cause)->name);
+		e->cause == FAIL_NONE ? NULL : failure_info(e->cause)->name, "change",
+		*e->change ? e->change : NULL);
 }
 
 void api_explain(struct api_request *req)

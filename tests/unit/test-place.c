@@ -45,7 +45,7 @@ static struct place_node *add(
 
 	id_of(n, id);
 	ck_assert_int_eq(place_node_add(place, POOL, id, &node), 0);
-	place_node_set(place, node, facts);
+	ck_assert_int_eq(place_node_set(place, node, facts), 0);
 	return node;
 }
 
@@ -77,6 +77,10 @@ struct miss_row {
 static const struct miss_row miss_rows[] = {
 	{ PLACE_STATE, PLACE_NO_ROOM, FAIL_NO_NODE, NULL },
 	{ PLACE_UNABLE, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
+	{ PLACE_REGION, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
+	{ PLACE_LABELS, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
+	{ PLACE_CPU_CLASS, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
+	{ PLACE_BARRED, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
 	{ PLACE_EXCLUDED, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
 	{ PLACE_VCPUS, PLACE_NO_ROOM, FAIL_NO_CAPACITY, "vcpus" },
 	{ PLACE_MEMORY, PLACE_NO_ROOM, FAIL_NO_CAPACITY, "memory" },
@@ -87,6 +91,13 @@ static const struct miss_row miss_rows[] = {
 	{ PLACE_BUSY, PLACE_WAIT, FAIL_NO_CAPACITY, "busy" },
 };
 
+static char disk_key[] = "disk", disk_value[] = "nvme", rack_key[] = "rack", rack_value[] = "7",
+	    region_key[] = "region", region_value[] = "eu-north";
+static const struct sandbox_field wanted_labels[] = { { disk_key, disk_value },
+	{ rack_key, rack_value } };
+static const struct sandbox_field node_labels[] = { { region_key, region_value },
+	{ disk_key, disk_value } };
+
 static void spoil(enum place_constraint constraint, struct place_node_facts *facts,
 	struct place_demand *ask, char excluded[static ID_SIZE])
 {
@@ -96,6 +107,18 @@ static void spoil(enum place_constraint constraint, struct place_node_facts *fac
 		break;
 	case PLACE_UNABLE:
 		facts->unable = FAIL_KVM_UNAVAILABLE;
+		break;
+	case PLACE_REGION:
+		ask->region = "eu-west";
+		break;
+	case PLACE_LABELS:
+		ask->labels = wanted_labels;
+		ask->n_labels = 2;
+		break;
+	case PLACE_CPU_CLASS:
+		ask->cpu_class = "intel-6-143";
+		break;
+	case PLACE_BARRED: /* by the caller, when there is a node */
 		break;
 	case PLACE_EXCLUDED:
 		id_of(1, excluded);
@@ -140,8 +163,13 @@ START_TEST(test_each_constraint)
 
 	ask.excluded = (const char(*)[ID_SIZE])excluded;
 	spoil(row->constraint, &facts, &ask, excluded[0]);
-	add(place, 1, &facts);
+	node = add(place, 1, &facts);
+	ck_assert_int_eq(place_node_set_profile(place, node, "amd-25-1", node_labels, 2), 0);
+	if (row->constraint == PLACE_BARRED)
+		ck_assert_int_eq(place_node_bar(place, node, DIGEST_A, true), 0);
 	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, &err), row->result);
+	if (row->result == PLACE_WAIT)
+		place_refuse(place, POOL, &ask, &err);
 	ck_assert_str_eq(failure_info(err.code)->name, failure_info(row->code)->name);
 	if (row->resource)
 		ck_assert_str_eq(err_field(&err, "resource"), row->resource);
@@ -153,6 +181,80 @@ START_TEST(test_each_constraint)
 	ck_assert_uint_eq(why.n_nodes, 1);
 	ck_assert_uint_eq(why.n_fitting, 0);
 	ck_assert_uint_eq(why.excluded[row->constraint], 1);
+	ck_assert_str_ne(why.change, "");
+	ck_assert_ptr_nonnull(strstr(why.change, row->constraint == PLACE_STATE ? "Connect" : " "));
+	place_free(place);
+}
+END_TEST
+
+/* What the node does have is found, alone and together. */
+START_TEST(test_labels_region_and_cpu_class_that_are_there)
+{
+	struct place *place = make();
+	struct place_node_facts facts = able(8000);
+	struct place_demand ask = demand(100);
+	struct place_node *special, *plain = add(place, 1, &facts), *node;
+
+	special = add(place, 2, &facts);
+	ck_assert_int_eq(place_node_set_profile(place, special, "amd-25-1", node_labels, 2), 0);
+	ask.region = region_value;
+	ask.cpu_class = "amd-25-1";
+	ask.labels = wanted_labels;
+	ask.n_labels = 1;
+	for (unsigned int i = 0; i < 8; i++) {
+		ck_assert_int_eq(place_choose(place, POOL, &ask, i, &node, NULL), PLACE_OK);
+		ck_assert_ptr_eq(node, special);
+	}
+	ask.cpu_class = "amd-25"; /* a prefix is another class */
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, NULL), PLACE_NO_ROOM);
+	ask = demand(100);
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, NULL), PLACE_OK);
+	ck_assert_ptr_eq(node, plain);
+	place_free(place);
+}
+END_TEST
+
+/* A tenant's sandboxes go where it has few, as long as other nodes are not much fuller. */
+START_TEST(test_spreads_a_tenant)
+{
+	struct place *place = make();
+	struct place_node_facts facts = able(1000000);
+	struct place_demand theirs = demand(10000), ask = demand(100);
+	struct place_node *nodes[2], *node;
+
+	facts.capacity.cpus = 1000;
+	for (unsigned int i = 0; i < 2; i++)
+		nodes[i] = add(place, i, &facts);
+	theirs.tenant = "a";
+	ask.tenant = "b";
+	ck_assert_int_eq(place_reserve(place, nodes[1], &theirs, false), 0); /* 1 % fuller */
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, NULL), PLACE_OK);
+	ck_assert_ptr_eq(node, nodes[0]);
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, NULL), PLACE_OK);
+	ck_assert_ptr_eq(node, nodes[1]);
+	place_release(place, nodes[0], &ask, true);
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, NULL), PLACE_OK);
+	ck_assert_ptr_eq(node, nodes[0]);
+	place_free(place);
+}
+END_TEST
+
+/* R031: memory is short and CPU is not. */
+START_TEST(test_memory_is_hard)
+{
+	struct place *place = make();
+	struct place_node_facts facts = able(4000);
+	struct place_demand ask = demand(3000);
+	struct place_node *node;
+	struct err err = ERR_NULL;
+
+	add(place, 1, &facts);
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, NULL), PLACE_OK);
+	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, &err), PLACE_NO_ROOM);
+	ck_assert_int_eq(err.code, FAIL_NO_CAPACITY);
+	ck_assert_str_eq(err_field(&err, "resource"), "memory");
+	ck_assert_str_eq(err_field(&err, "largest"), "1000");
+	ck_assert_str_eq(err_field(&err, "asked"), "3000");
 	place_free(place);
 }
 END_TEST
@@ -178,7 +280,7 @@ START_TEST(test_capacity_error_says_asked_and_largest)
 	char id[ID_SIZE];
 
 	add(place, 1, &small);
-	place_reserve(place, add(place, 2, &large), &fill, false);
+	ck_assert_int_eq(place_reserve(place, add(place, 2, &large), &fill, false), 0);
 	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, &err), PLACE_NO_ROOM);
 	ck_assert_str_eq(err_field(&err, "resource"), "memory");
 	ck_assert_str_eq(err_field(&err, "asked"), "64000");
@@ -296,10 +398,10 @@ START_TEST(test_changes_of_a_node_count_at_once)
 	struct place_node *node = add(place, 1, &facts), *chosen;
 
 	facts.allowed = false;
-	place_node_set(place, node, &facts);
+	ck_assert_int_eq(place_node_set(place, node, &facts), 0);
 	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &chosen, NULL), PLACE_NO_ROOM);
 	facts.allowed = true;
-	place_node_set(place, node, &facts);
+	ck_assert_int_eq(place_node_set(place, node, &facts), 0);
 	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &chosen, NULL), PLACE_OK);
 	place_node_remove(place, node);
 	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &chosen, NULL), PLACE_NO_ROOM);
@@ -317,6 +419,9 @@ int main(void)
 
 	tcase_add_loop_test(tcase, test_each_constraint, 0, ARRAY_LEN(miss_rows));
 	tcase_add_test(tcase, test_every_constraint_has_a_row_and_a_name);
+	tcase_add_test(tcase, test_labels_region_and_cpu_class_that_are_there);
+	tcase_add_test(tcase, test_spreads_a_tenant);
+	tcase_add_test(tcase, test_memory_is_hard);
 	tcase_add_test(tcase, test_capacity_error_says_asked_and_largest);
 	tcase_add_test(tcase, test_never_over_capacity);
 	tcase_add_test(tcase, test_spreads);
