@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/plant.h"
 
 #define QUEUE_SIZE 256
 #define SEGMENTS_MAX (QUEUE_SIZE - 2) /* a header and a status take one each */
@@ -44,6 +45,8 @@ static const struct device_ops ops = { .config_read = config_read };
 /* The whole of the data lies on the disk. No sum: sector * 512 can wrap. */
 static bool is_on_disk(const struct blk_device *blk, const struct request *request)
 {
+	if (PLANTED(DISK_END))
+		return (request->sector + request->data_size / BLK_SECTOR) * BLK_SECTOR <= blk->sectors * BLK_SECTOR;
 	return request->data_size % BLK_SECTOR == 0 && request->data_size <= BLK_REQUEST_MAX &&
 		request->sector <= blk->sectors && request->data_size / BLK_SECTOR <= blk->sectors - request->sector;
 }
@@ -82,7 +85,7 @@ static uint8_t do_transfer(const struct blk_device *blk, struct request *request
 {
 	if (!is_on_disk(blk, request) || (request->data_size > 0 && request->n_data == 0))
 		return VIRTIO_BLK_S_IOERR;
-	if (is_write && blk->is_read_only)
+	if (is_write && blk->is_read_only && !PLANTED(READ_ONLY_WRITTEN))
 		return VIRTIO_BLK_S_IOERR;
 	if (transfer(blk, request, is_write) < 0)
 		return VIRTIO_BLK_S_IOERR;

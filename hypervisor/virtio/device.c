@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/plant.h"
 
 #define INTERRUPT_USED 1u
 #define INTERRUPT_CONFIG 2u
@@ -141,7 +142,7 @@ static void reset(struct device *device)
 	device_wait_idle(device);
 	if (device->ops->reset)
 		device->ops->reset(device);
-	for (unsigned int i = 0; i < device->n_queues; i++)
+	for (unsigned int i = 0; i < device->n_queues && !PLANTED(RESET_KEEPS_QUEUES); i++)
 		queue_reset(&device->queues[i]);
 	device->status = 0;
 	device->features_page = device->driver_features_page = device->queue_index = 0;
@@ -189,7 +190,7 @@ static void set_status(struct device *device, uint32_t value)
 		device->status |= STATUS_FAILED;
 		return;
 	}
-	if (added == 0 || added != next_step(status) || (status & STATUS_NEEDS_RESET))
+	if (added == 0 || (added != next_step(status) && !PLANTED(STATUS_SKIPPED)) || (status & STATUS_NEEDS_RESET))
 		return;
 	if (added == STATUS_FEATURES_OK && !features_are_acceptable(device))
 		return;

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "base/plant.h"
+
 #define DESC_SIZE 16u
 #define DESC_NEXT 1u
 #define DESC_WRITE 2u
@@ -173,7 +175,7 @@ static bool walk(struct queue *queue, const struct memory *memory, uint16_t head
 	bool writable_seen = false, is_indirect = false;
 	uint32_t index = head;
 
-	for (unsigned int steps = 0; steps < queue->n;) {
+	for (unsigned int steps = 0; steps < queue->n || PLANTED(RING_LOOP);) {
 		struct desc desc = read_desc(table, index);
 
 		if (desc.flags & DESC_INDIRECT) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planted faults: mistakes that the simulator must find (tests/sim/planted). They exist only in a build with
- * CROFT_PLANT, which makes a test program and nothing that is installed; elsewhere PLANTED() is the constant
- * false.
+ * Planted faults: mistakes that the simulator (tests/sim/planted) and the hostile driver (tests/villain/planted)
+ * must find. They exist only in a build with CROFT_PLANT, which makes test programs and nothing that is installed;
+ * elsewhere PLANTED() is the constant false.
  */
 #pragma once
 
@@ -23,7 +23,17 @@ enum plant {
 	PLANT_TOMBSTONE_DROPPED,       /* node: forgotten before the scheduler acknowledged */
 	PLANT_OLD_EPOCH_ACCEPTED,      /* node: an older leader is obeyed */
 	PLANT_EMPTY_SET_DESTROYS,      /* node: a partial or empty set destroys what it does not name */
-	PLANT_MAX_
+	PLANT_MAX_,
+
+	/* the virtual hardware, which tests/villain/planted must find */
+	PLANT_RING_LOOP,               /* queue: a chain may be longer than its table */
+	PLANT_MAP_LENGTH,              /* memory: only the first byte of a buffer is checked */
+	PLANT_STATUS_SKIPPED,          /* device: any status may follow any other */
+	PLANT_RESET_KEEPS_QUEUES,      /* device: a reset leaves the queues in use */
+	PLANT_DISK_END,                /* blk: where a request ends is computed in 64 bits that wrap */
+	PLANT_READ_ONLY_WRITTEN,       /* blk: a read-only disk is written */
+	PLANT_VSOCK_CID,               /* vsock: packets in another's name are served */
+	PLANT_HARDWARE_MAX_
 };
 
 #ifdef CROFT_PLANT

@@ -316,7 +316,7 @@ START_TEST(named)
 				for (uint16_t flags = 4; flags < 8; flags++) {
 					for (uint16_t i = 0; i < before; i++)
 						put(i, &(struct model_desc) { .addr = DATA, .len = 1, .flags = 1,
-							.next = i + 1 });
+							.next = (uint16_t) (i + 1) });
 					put(before, &(struct model_desc) { .addr = where[w], .len = sizes[s], .flags = flags });
 					check_table(0);
 				}
