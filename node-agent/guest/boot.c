@@ -8,9 +8,11 @@
 #include <fcntl.h>
 #include <net/if.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/io.h>
 #include <sys/ioctl.h>
+#include <sys/klog.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -24,6 +26,8 @@
 
 #define MARK_PORT 0x0680
 #define MARK_BYTE 0x55
+#define SYSLOG_ACTION_CONSOLE_LEVEL 8 /* no header has it for programs */
+#define CONSOLE_LEVEL 4               /* errors and worse */
 #define DEFAULT_HOSTNAME "sandbox"
 
 void boot_mark(void)
@@ -44,6 +48,16 @@ static void mount_early(const char *type, const char *path)
 		log_errno("cannot mount", path, errno);
 }
 
+/* The kernel boots with fewer messages on its console (hypervisor/boot/cmdline.c). From here on errors belong there, ours
+ * too. More than that is what the node's owner asked for. */
+static void raise_console_level(void)
+{
+	CLEANUP_FREE char *levels = NULL;
+
+	if (file_read("/proc/sys/kernel/printk", 256, &levels, NULL) == 0 && atoi(levels) < CONSOLE_LEVEL)
+		(void) klogctl(SYSLOG_ACTION_CONSOLE_LEVEL, NULL, CONSOLE_LEVEL); /* else the console says less */
+}
+
 void boot_early(void)
 {
 	int null, kmsg;
@@ -51,6 +65,7 @@ void boot_early(void)
 	mount_early("devtmpfs", "/dev");
 	mount_early("proc", "/proc");
 	mount_early("sysfs", "/sys");
+	raise_console_level();
 	/* Not /dev/console: without a UART the first write to it would block for ever. */
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	kmsg = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);

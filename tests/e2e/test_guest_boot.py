@@ -22,21 +22,21 @@ POWEROFF = 10  # VmmExitReason
 class Machine:
     """A VM with `image` as its read-only disk and, unless told otherwise, an empty ext4 as its other."""
 
-    def __init__(self, image, disk=True):
+    def __init__(self, image, disk=True, kernel="guest-kernel", disk_mib=256, **more):
         self.dir = tempfile.mkdtemp(prefix="croft-guest-boot-")
         self.console = os.path.join(self.dir, "console")
         shutil.copy(image, os.path.join(self.dir, "image"))
         disks = [(os.path.join(self.dir, "image"), True, "image")]
         path = os.path.join(self.dir, "disk")
         with open(path, "wb") as f:
-            f.truncate(256 << 20)
+            f.truncate(disk_mib << 20)
         if disk:
             subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-F", path], check=True)
         disks.append((path, False, "disk"))
         self.vmm = Vmm(str(st.BIN / "croft-vmm"), self.dir)
         self.hello = Hello(os.path.join(self.dir, "vsock.sock"))
-        refused = self.vmm.start(str(st.CACHE / "guest-kernel/vmlinux"), str(st.CACHE / "guest-kernel/initramfs.img"),
-                                 disks, cid=3, console=self.console)
+        refused = self.vmm.start(str(st.CACHE / kernel / "vmlinux"), str(st.CACHE / kernel / "initramfs.img"),
+                                 disks, cid=3, console=self.console, **more)
         assert refused is None, refused
         self.guest = Guest(self.vmm)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """initramfs.py KERNEL-DIR PROBE OUT: an uncompressed initramfs with PROBE as /init and the modules that the
-probe's devices need, in the order of modules.dep."""
+probe's devices need, in the order of modules.dep. KERNEL-DIR may be "-": no modules."""
 import os
 import sys
 
@@ -46,9 +46,11 @@ cpio.inode = 0
 
 def main():
     kernel, probe, target = sys.argv[1:]
-    with open(os.path.join(kernel, "version")) as f:
-        directory = os.path.join(kernel, "lib/modules", f.read().strip())
-    order = module_order(directory)
+    directory, order = "", []
+    if kernel != "-":
+        with open(os.path.join(kernel, "version")) as f:
+            directory = os.path.join(kernel, "lib/modules", f.read().strip())
+        order = module_order(directory)
     with open(target, "wb") as out:
         for name in ("dev", "proc", "sys", "m"):
             cpio(out, name, 0o040755)
