@@ -143,6 +143,20 @@ enum fail_owner component_owner(enum fail_component component, enum responsibili
 	return components[component].owner[table];
 }
 
+void responsibility_default(enum responsibility which, struct responsibility_table *ret)
+{
+	for (unsigned int i = 0; i < COMPONENT_MAX_; i++)
+		ret->owner[i] = components[i].owner[which];
+}
+
+enum fail_owner owner_by_name(const char *name)
+{
+	for (unsigned int i = 1; i < OWNER_MAX_; i++)
+		if (!strcmp(owners[i], name))
+			return (enum fail_owner) i;
+	return OWNER_NONE;
+}
+
 enum fail_stage stage_by_name(const char *name)
 {
 	for (unsigned int i = 1; i < STAGE_MAX_; i++)

@@ -87,6 +87,11 @@ enum fail_code {
 
 enum responsibility { RESPONSIBILITY_MANAGED, RESPONSIBILITY_SELF };
 
+/* A pool's own table: whose each component is. */
+struct responsibility_table {
+	enum fail_owner owner[COMPONENT_MAX_];
+};
+
 struct failure_info {
 	const char *name;     /* "NO_CAPACITY" */
 	const char *remedy;   /* one sentence for the person who reads it */
@@ -107,9 +112,12 @@ const char *class_name(enum fail_class class);
 const char *class_what(enum fail_class class);
 bool class_is_retryable(enum fail_class class);
 enum fail_owner component_owner(enum fail_component component, enum responsibility table);
+/* One of the two default tables, to be changed where a pool differs. */
+void responsibility_default(enum responsibility which, struct responsibility_table *ret);
 
 /* Lookups by name, for records that come from a peer; the ..._NONE value when there is none. */
 enum fail_stage stage_by_name(const char *name);
 enum fail_component component_by_name(const char *name);
+enum fail_owner owner_by_name(const char *name);
 enum fail_class class_by_name(const char *name);
 enum fail_code failure_by_name(const char *name);

@@ -73,6 +73,13 @@ static bool put_context(json_t *object, const struct failure_context *context)
 		(context->began_us == 0 || put_took(object, context->took_us));
 }
 
+static enum fail_owner owner_of(enum fail_component component, const struct failure_context *context)
+{
+	if (context->table && (unsigned int) component < COMPONENT_MAX_)
+		return context->table->owner[component];
+	return component_owner(component, context->responsibility);
+}
+
 json_t *json_failure(const struct err *err, const struct failure_context *context)
 {
 	const struct failure_info *info = failure_info(err->code);
@@ -80,7 +87,7 @@ json_t *json_failure(const struct err *err, const struct failure_context *contex
 
 	if (put_text(object, "code", info->name) && put_text(object, "stage", stage_name(err->stage)) &&
 		put_text(object, "component", component_name(err->component)) &&
-		put_text(object, "owner", owner_name(component_owner(err->component, context->responsibility))) &&
+		put_text(object, "owner", owner_name(owner_of(err->component, context))) &&
 		put_text(object, "class", class_name(info->class)) &&
 		json_object_set_new(object, "retryable", json_boolean(err_is_retryable(err))) == 0 &&
 		put_errno(object, err->err_no) && put_text(object, "message", err->msg) && put_detail(object, err) &&
@@ -101,9 +108,9 @@ json_t *json_error_body(const struct err *err, const struct failure_context *con
 	return NULL;
 }
 
-json_t *json_stage(const struct stage_record *record, enum responsibility responsibility)
+json_t *json_stage(const struct stage_record *record, const struct failure_context *context)
 {
-	struct failure_context context = { .responsibility = responsibility };
+	const struct failure_context owner = { .responsibility = context->responsibility, .table = context->table };
 	CLEANUP_JSON json_t *object = json_object();
 
 	if (!put_text(object, "stage", stage_name(record->stage)) ||
@@ -118,7 +125,7 @@ json_t *json_stage(const struct stage_record *record, enum responsibility respon
 		!put_text(object, "trace", record->trace.trace_id) || !put_text(object, "span", record->trace.span_id))
 		return NULL;
 	if (err_is_set(&record->failure) &&
-		json_object_set_new(object, "failure", json_failure(&record->failure, &context)) < 0)
+		json_object_set_new(object, "failure", json_failure(&record->failure, &owner)) < 0)
 		return NULL;
 	return TAKE(object);
 }

@@ -20,6 +20,7 @@
 
 struct failure_context {
 	enum responsibility responsibility;
+	const struct responsibility_table *table; /* a pool's own; NULL: the default that `responsibility` names */
 	const struct trace *trace;  /* the rest may be NULL or 0 too: then the member is absent */
 	const char *sandbox, *operation, *node, *pool, *tenant;
 	int64_t began_us, took_us;
@@ -28,7 +29,8 @@ struct failure_context {
 /* New references; NULL when memory is short. */
 json_t *json_failure(const struct err *err, const struct failure_context *context);         /* the inner object */
 json_t *json_error_body(const struct err *err, const struct failure_context *context);      /* the whole body */
-json_t *json_stage(const struct stage_record *record, enum responsibility responsibility);
+/* `context` says whose a failure is; nothing else of it is used. */
+json_t *json_stage(const struct stage_record *record, const struct failure_context *context);
 
 /* Reads what json_error_body() wrote. 0, or -EINVAL when it is none. */
 int json_parse_error(const json_t *body, struct err *ret);

@@ -19,8 +19,12 @@ static const struct command nouns[] = {
 	{ "sandbox", "VERB", "Create, use and end sandboxes.", NULL, commands_sandbox },
 	{ "stages", "[--all]", "Show how often and how fast each stage succeeds.", stages, NULL },
 	{ "template", "VERB", "Import and list templates.", NULL, commands_template },
-	{ "node", "VERB", "Show nodes.", NULL, commands_node },
+	{ "node", "VERB", "Show, cordon, drain and remove nodes.", NULL, commands_node },
 	{ "token", "VERB", "Make, list and revoke join tokens.", NULL, commands_token },
+	{ "pool", "VERB", "Make, change and revoke pools of nodes.", NULL, commands_pool },
+	{ "tenant", "VERB", "Make and revoke tenants, and set their quotas.", NULL, commands_tenant },
+	{ "key", "VERB", "Make, list and revoke keys.", NULL, commands_key },
+	{ "customer", "VERB", "Make, list and revoke customers.", NULL, commands_customer },
 };
 
 static char *copy_url(const char *url)

@@ -133,10 +133,91 @@ static int token_revoke(struct cli *cli, const struct command *command, int argc
 	return cli->json ? print_json(json_object()) : EXIT_OK;
 }
 
+/* ---- what people decide about a node ---- */
+static int decide(struct cli *cli, const char *verb, const char *id, json_t *body)
+{
+	struct failure failure = { 0 };
+	json_t *node = NULL;
+	char path[128], what[64];
+
+	(void) snprintf(what, sizeof(what), "cannot %s the node", verb);
+	(void) snprintf(path, sizeof(path), "/v1/nodes/%s/%s", id, verb);
+	if (!id_is_valid(id))
+		err_set(&failure.err, FAIL_NODE_NOT_FOUND, 0, "There is no such node.");
+	else
+		(void) api_call(cli, &(struct api_call){ .method = "POST", .path = path, .body = body }, &node, &failure);
+	json_decref(body);
+	if (err_is_set(&failure.err))
+		return print_failure(cli, what, &failure);
+	if (cli->json)
+		return print_json(node ? node : json_object());
+	if (node)
+		print_node(node);
+	json_decref(node);
+	return EXIT_OK;
+}
+
+static int node_cordon(struct cli *cli, const struct command *command, int argc, char **argv)
+{
+	const char *why = "";
+	const struct arg args[] = { { "why", 'w', ARG_STRING, &why, "TEXT", "Said wherever the node is shown." } };
+	enum args_result r = args_parse(cli, command, args, ARRAY_LEN(args), &argc, argv);
+
+	if (r != ARGS_OK)
+		return r == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+	if (argc != 2)
+		return args_complain(command, "one node is needed");
+	return decide(cli, "cordon", argv[1], json_pack("{s:s}", "why", why));
+}
+
+static int node_uncordon(struct cli *cli, const struct command *command, int argc, char **argv)
+{
+	int status = only_names(cli, command, 1, &argc, argv);
+
+	return status >= 0 ? status : decide(cli, "uncordon", argv[1], json_object());
+}
+
+static int node_drain(struct cli *cli, const struct command *command, int argc, char **argv)
+{
+	const char *why = "";
+	int64_t deadline_us = 3600 * USEC_PER_SEC;
+	const struct arg args[] = {
+		{ "why", 'w', ARG_STRING, &why, "TEXT", "Said wherever the node is shown." },
+		{ "deadline", 0, ARG_DURATION, &deadline_us, "DURATION", "What still runs then is ended [1h]." },
+	};
+	enum args_result r = args_parse(cli, command, args, ARRAY_LEN(args), &argc, argv);
+
+	if (r != ARGS_OK)
+		return r == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+	if (argc != 2)
+		return args_complain(command, "one node is needed");
+	return decide(cli, "drain", argv[1],
+		json_pack("{s:s, s:I}", "why", why, "deadline_s",
+			(json_int_t) ((deadline_us + USEC_PER_SEC - 1) / USEC_PER_SEC)));
+}
+
+static int node_remove(struct cli *cli, const struct command *command, int argc, char **argv)
+{
+	bool force = false;
+	const struct arg args[] = { { "force", 0, ARG_FLAG, &force, NULL, "Also while sandboxes are there; they end." } };
+	enum args_result r = args_parse(cli, command, args, ARRAY_LEN(args), &argc, argv);
+
+	if (r != ARGS_OK)
+		return r == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+	if (argc != 2)
+		return args_complain(command, "one node is needed");
+	return decide(cli, "remove", argv[1], json_pack("{s:b}", "force", force));
+}
+
 const struct command commands_node[] = {
 	{ "node list", "", "List nodes.", node_list, NULL },
 	{ "node ls", "", NULL, node_list, NULL },
 	{ "node info", "ID", "Show one node.", node_info, NULL },
+	{ "node cordon", "[OPTION]... ID", "Place nothing more there; what runs goes on.", node_cordon, NULL },
+	{ "node uncordon", "ID", "End a cordon or a drain.", node_uncordon, NULL },
+	{ "node drain", "[OPTION]... ID", "Place nothing more there and end what still runs at the deadline.", node_drain,
+		NULL },
+	{ "node remove", "[OPTION]... ID", "Take a node out for good: its key is revoked.", node_remove, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };
 

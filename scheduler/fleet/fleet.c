@@ -43,6 +43,7 @@ struct fleet *fleet_free(struct fleet *fleet)
 		free(waiter);
 	}
 	fleet_node_free_all(fleet);
+	fleet_quota_free(fleet);
 	place_free(fleet->place);
 	fleet_timers_deinit(&fleet->timers);
 	free(fleet->replies);

@@ -133,6 +133,7 @@ struct node_fact_entry {
 	char who[ID_NAME_MAX + 1];
 	char why[128];
 	int64_t since_us;
+	int64_t until_us; /* of NODE_DRAINING: its deadline, wall clock; 0: none */
 };
 
 /* store.proto NodeRecord. */
@@ -159,8 +160,20 @@ struct pool_record {
 	char name[ID_NAME_MAX + 1];
 	char customer[ID_NAME_MAX + 1];
 	uint32_t cpu_overcommit_percent; /* 0 counts as 100 */
-	enum responsibility responsibility;
+	enum responsibility responsibility;   /* the default that `owners` differs from */
+	struct responsibility_table owners;   /* whole */
 	bool shared;
+	bool replace_on_loss;
+	int64_t lost_after_usec;      /* 0: the fleet's */
+	int64_t self_stop_after_usec; /* with replace_on_loss: a VM that is cut off stops itself after this */
+};
+
+/* What a tenant may have at once, and start in a minute; 0 in any member: no limit. */
+struct fleet_quota {
+	uint32_t sandboxes;
+	uint32_t vcpus;
+	uint64_t memory_mib;
+	uint32_t starts_per_minute;
 };
 
 enum node_link {
@@ -210,6 +223,8 @@ enum fleet_event_type {
 /* The shell resolves names to values first: template -> digest, key -> tenant, pool by its own rules. */
 struct fleet_create {
 	uint64_t request; /* handle of the shell, never 0 */
+	char id[ID_SIZE]; /* of the sandbox; "": the fleet makes one */
+	struct fleet_quota quota; /* of the tenant */
 	char tenant[ID_NAME_MAX + 1];
 	char pool[ID_NAME_MAX + 1];
 	struct sandbox_spec *spec; /* passed spec_check(); the fleet takes a reference of its own */
@@ -243,6 +258,7 @@ struct fleet_event {
 			enum node_fact fact;
 			bool set;
 			const char *who, *why;
+			int64_t until_us; /* NODE_DRAINING: what is there then is ended; wall clock */
 		} fact;
 		const struct fleet_create *create;
 		struct {
@@ -354,6 +370,13 @@ DEFINE_CLEANUP(struct fleet, fleet_free)
 /* `out` must be zeroed or cleared; it is filled. */
 void fleet_step(struct fleet *fleet, struct moment now, struct rng *rng,
 	const struct fleet_event *event, struct fleet_actions *out);
+
+/* Whether a create would be refused before anything is made: QUOTA_EXCEEDED with resource, asked, used and limit (and
+ * retry_after_s where time alone helps). 0, or -1 with `reterr`. */
+int fleet_quota_check(const struct fleet *fleet, int64_t now_usec, const char *tenant,
+	const struct fleet_quota *quota, const struct sandbox_spec *spec, struct err *reterr);
+/* What the tenant's live sandboxes take; starts_per_minute is 0. */
+void fleet_quota_used(const struct fleet *fleet, const char *tenant, struct fleet_quota *ret);
 
 /* ---- reading: for the API; pointers are valid until the next step ---- */
 struct fleet_sandbox_view {

@@ -74,11 +74,19 @@ struct sandbox {
 	struct timer deadline;
 	struct timer resend;
 	struct update update;
-	bool queued, dirty, is_new;
+	bool queued, dirty, is_new, is_counted;
 	TAILQ_ENTRY(sandbox) in_all, in_node, in_queue, in_dirty;
 	UT_hash_handle hh;
 };
 TAILQ_HEAD(sandbox_list, sandbox);
+
+/* What a tenant has: quota.c. */
+struct tenant_use {
+	char tenant[ID_NAME_MAX + 1];
+	struct fleet_quota used; /* starts_per_minute is not counted here */
+	int64_t owed_usec, owed_at_usec; /* the bucket of starts */
+	UT_hash_handle hh;
+};
 
 struct collected {
 	char sandbox[ID_SIZE];
@@ -131,6 +139,7 @@ struct fleet {
 	struct sandbox_list all_sandboxes, queue, dirty_sandboxes;
 	struct node_list dirty_nodes;
 	struct waiter *waiters;
+	struct tenant_use *uses;
 	struct timers timers;
 	struct timer queue_timer;
 	struct fleet_counts counts;
@@ -242,6 +251,11 @@ void fleet_request_update_done(struct fleet *fleet, struct sandbox *sandbox, con
 bool fleet_waiter_add(
 	struct fleet *fleet, uint64_t request, enum waiter_kind kind, struct sandbox *sandbox);
 void fleet_waiter_remove(struct fleet *fleet, uint64_t request);
+
+/* ---- quota.c ---- */
+void fleet_quota_free(struct fleet *fleet);
+void fleet_quota_count(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_quota_start(struct fleet *fleet, const char *tenant, const struct fleet_quota *quota);
 
 /* ---- flush.c ---- */
 void fleet_flush(struct fleet *fleet);

@@ -346,10 +346,12 @@ void fleet_node_set_fact(struct fleet *fleet, struct node *node, const struct fl
 {
 	struct node_fact_entry *entry = &node->record.facts[event->fact.fact];
 
-	if (entry->is_set == event->fact.set)
-		return;
+	if (entry->is_set == event->fact.set &&
+		(!event->fact.set || entry->until_us == event->fact.until_us))
+		return; /* a drain may get another deadline; who, why and since are then the later ones */
 	*entry = (struct node_fact_entry){ .is_set = event->fact.set,
-		.since_us = fleet->now.real_usec };
+		.since_us = fleet->now.real_usec,
+		.until_us = event->fact.set ? event->fact.until_us : 0 };
 	(void)snprintf(
 		entry->who, sizeof(entry->who), "%s", event->fact.who ? event->fact.who : "");
 	(void)snprintf(

@@ -88,9 +88,9 @@ static struct sandbox *make(struct fleet *fleet, const struct fleet_create *crea
 	};
 	struct sandbox *sandbox = NULL;
 
-	do
+	memcpy(record.id, create->id, sizeof(record.id));
+	while (!*record.id || fleet_sandbox_find(fleet, record.id))
 		id_new(fleet->rng, record.id);
-	while (fleet_sandbox_find(fleet, record.id));
 	memcpy(record.tenant, create->tenant, sizeof(record.tenant));
 	memcpy(record.pool, create->pool, sizeof(record.pool));
 	memcpy(record.template_alias, create->template_alias, sizeof(record.template_alias));
@@ -114,6 +114,7 @@ static void refuse(struct fleet *fleet, uint64_t request, enum fail_code code, c
 void fleet_request_create(struct fleet *fleet, const struct fleet_create *create)
 {
 	struct sandbox *sandbox;
+	struct err err = ERR_NULL;
 
 	if (!place_pool_exists(fleet->place, create->pool)) {
 		refuse(fleet, create->request, FAIL_POOL_NOT_FOUND, "There is no such pool.");
@@ -124,12 +125,18 @@ void fleet_request_create(struct fleet *fleet, const struct fleet_create *create
 			"Too many requests wait for room.");
 		return;
 	}
+	if (fleet_quota_check(fleet, fleet->now.mono_usec, create->tenant, &create->quota,
+		    create->spec, &err) < 0) {
+		fleet_emit_reply(fleet, create->request, &err, NULL);
+		return;
+	}
 	sandbox = make(fleet, create);
 	if (!sandbox) {
 		refuse(fleet, create->request, FAIL_NO_MEMORY, "No memory for another sandbox.");
 		return;
 	}
 	sandbox->is_new = true;
+	fleet_quota_start(fleet, create->tenant, &create->quota);
 	sandbox->request = create->request;
 	if (create->request && !fleet_waiter_add(fleet, create->request, WAITS_CREATE, sandbox))
 		sandbox->request = 0;

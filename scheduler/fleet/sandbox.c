@@ -145,6 +145,7 @@ void fleet_sandbox_move(struct fleet *fleet, struct sandbox *sandbox, enum sandb
 	fleet_timer_stop(&fleet->timers, &sandbox->resend);
 	leave_queue(fleet, sandbox);
 	fleet_sandbox_arm(fleet, sandbox);
+	fleet_quota_count(fleet, sandbox);
 	fleet_sandbox_dirty(fleet, sandbox);
 }
 
@@ -255,6 +256,7 @@ struct sandbox *fleet_sandbox_add(struct fleet *fleet, struct sandbox_record *re
 	sandbox->resend = (struct timer)TIMER_NULL(TIMER_RESEND, sandbox);
 	TAILQ_INSERT_TAIL(&fleet->all_sandboxes, sandbox, in_all);
 	fleet->counts.sandboxes[sandbox->record.state]++;
+	fleet_quota_count(fleet, sandbox);
 	return sandbox;
 }
 

@@ -21,21 +21,13 @@
 #define ENDPOINTS_MAX 8
 #define ENDPOINT_MAX 255
 
-static bool may_see_pool(const struct api_request *req, const char *pool)
-{
-	const struct pool_entry *entry = registry_pool(&req->server->registry, pool);
-
-	return req->role == ROLE_PROVIDER ||
-	       (entry && !strcmp(entry->record.customer, req->customer));
-}
-
 /* ---- nodes ---- */
 static int find_node(struct api_request *req, struct fleet_node_view *ret)
 {
 	struct err err = ERR_NULL;
 
 	if (fleet_node_get(shell_fleet(req->server->shell), req->params[0], ret) == 0 &&
-		may_see_pool(req, ret->record->pool))
+		api_may_see_pool(req, ret->record->pool))
 		return 0;
 	(void)err_set(&err, FAIL_NODE_NOT_FOUND, ENOENT, "there is no such node");
 	api_fail(req, &err);
@@ -54,7 +46,7 @@ void api_node_list(struct api_request *req)
 			struct fleet_node_view view;
 
 			if (fleet_node_get(fleet, ids[i], &view) == 0 &&
-				may_see_pool(req, view.record->pool))
+				api_may_see_pool(req, view.record->pool))
 				(void)json_array_append_new(list, view_node(req->server, &view));
 		}
 		memcpy(after, ids[n - 1], sizeof(after));
@@ -235,7 +227,7 @@ static int read_token_request(struct api_request *req, const json_t *body,
 		return r;
 	for (const struct pool_entry *p = req->server->registry.pools; p && !*token->pool;
 		p = p->hh.next)
-		if (may_see_pool(req, p->record.name) && (!*pool || !strcmp(pool, p->record.name)))
+		if (!p->revoked_us && api_may_see_pool(req, p->record.name) && (!*pool || !strcmp(pool, p->record.name)))
 			(void)snprintf(token->pool, sizeof(token->pool), "%s", p->record.name);
 	if (!*token->pool)
 		return err_set(reterr, FAIL_POOL_NOT_FOUND, ENOENT, "there is no such pool");
@@ -312,7 +304,8 @@ static void on_token_made(struct api_request *req, const struct fleet_reply *rep
 	api_answer(req, 201, object);
 }
 
-static void make_token(struct api_request *req, struct token_request *request)
+static void make_token(struct api_request *req, struct token_request *request,
+	const struct api_idempotency *idempotency)
 {
 	struct made_token *made = calloc(1, sizeof(*made));
 	struct curve_keys keys;
@@ -334,21 +327,61 @@ static void make_token(struct api_request *req, struct token_request *request)
 	req->extra_free = made_token_free;
 	if (!made->file || registry_add_token(&req->server->registry, &ops, &request->token) < 0)
 		ops.no_memory = true;
+	api_idempotency_keep(req, idempotency, &ops, made->id);
 	api_step(req, NULL, &ops, on_token_made);
+}
+
+/* The token that the same request made before; its file is nowhere any more. */
+static void on_token_shown(struct api_request *req, const struct fleet_reply *reply)
+{
+	const struct made_token *made = req->extra;
+	const struct token_entry *token = registry_token(&req->server->registry, made->id);
+	struct err err = reply->err;
+
+	if (!err_is_set(&err) && !token)
+		(void)err_set(&err, FAIL_TOKEN_NOT_FOUND, ENOENT, "the token was removed meanwhile");
+	if (err_is_set(&err))
+		api_fail(req, &err);
+	else
+		api_answer(req, 201, view_token(token));
+}
+
+static void show_token(struct api_request *req, const char *id)
+{
+	struct made_token *made = calloc(1, sizeof(*made));
+	struct ops none = { .n = 0, .no_memory = !made };
+
+	if (made) {
+		(void)snprintf(made->id, sizeof(made->id), "%.*s", ID_LEN, id);
+		req->extra = made;
+		req->extra_free = made_token_free;
+	}
+	api_step(req, NULL, &none, on_token_shown);
 }
 
 void api_token_create(struct api_request *req)
 {
 	struct token_request request = { .n_endpoints = 0 };
 	json_t *body = api_json(req);
+	struct api_idempotency idempotency;
+	const char *before = NULL;
 	struct err err = ERR_NULL;
 
 	if (!body)
 		return;
-	if (read_token_request(req, body, &request, &err) < 0)
-		api_fail(req, &err);
-	else
-		make_token(req, &request);
+	switch (api_idempotency(req, "token", body, &idempotency, &before)) {
+	case IDEMPOTENCY_NEW:
+		if (read_token_request(req, body, &request, &err) < 0)
+			api_fail(req, &err);
+		else
+			make_token(req, &request, &idempotency);
+		break;
+	case IDEMPOTENCY_REPEATED:
+		show_token(req, before);
+		break;
+	case IDEMPOTENCY_REFUSED:
+		break;
+	}
 	json_decref(body);
 	codec_fields_free(request.token.labels, request.token.n_labels);
 }
@@ -359,7 +392,7 @@ void api_token_list(struct api_request *req)
 
 	for (const struct token_entry *token = req->server->registry.tokens; token;
 		token = token->hh.next)
-		if (may_see_pool(req, token->pool))
+		if (api_may_see_pool(req, token->pool))
 			(void)json_array_append_new(list, view_token(token));
 	api_answer(req, 200, list);
 }
@@ -371,7 +404,7 @@ void api_token_delete(struct api_request *req)
 	struct ops ops = { .n = 0 };
 	struct err err = ERR_NULL;
 
-	if (!token || !may_see_pool(req, token->pool)) {
+	if (!token || !api_may_see_pool(req, token->pool)) {
 		(void)err_set(&err, FAIL_TOKEN_NOT_FOUND, ENOENT, "there is no such token");
 		api_fail(req, &err);
 		return;

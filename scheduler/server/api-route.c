@@ -20,100 +20,184 @@
 
 /* clang-format off */
 const struct api_route api_routes[] = {
-	{ "GET", "/health", ROLE_NONE, API_NO_BODY, api_health,
+	{ "GET", "/health", BY_ANYBODY, SCOPE_NONE, API_NO_BODY, api_health,
 		"Whether the scheduler serves.", "",
 		"200 {`status`: \"ok\", `version`, `lineage`}; 503 with `status` \"store-failed\" while the store cannot be written." },
-	{ "GET", "/metrics", ROLE_PROVIDER, API_NO_BODY, api_metrics,
+	{ "GET", "/metrics", BY_PROVIDER_WATCHERS, SCOPE_PROVIDER, API_NO_BODY, api_metrics,
 		"Prometheus text.", "", "200 `text/plain`" },
-	{ "GET", "/v1/whoami", ROLE_TENANT, API_NO_BODY, api_whoami,
-		"What this key is.", "", "200 {`role`, `tenant`, `customer`}" },
+	{ "GET", "/v1/whoami", BY_ALL, SCOPE_NONE, API_NO_BODY, api_whoami,
+		"What this key is.", "", "200 {`key` (its id), `role`, `tenant`, `customer`}" },
 
-	{ "POST", "/v2/sandboxes", ROLE_TENANT, API_JSON, api_sandbox_create,
+	{ "POST", "/v2/sandboxes", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_create,
 		"Creates a sandbox and waits until it is ready (E2B).", CREATE_BODY, "201 " SANDBOX_ANSWER },
-	{ "POST", "/sandboxes", ROLE_TENANT, API_JSON, api_sandbox_create,
+	{ "POST", "/sandboxes", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_create,
 		"The same (E2B, older path).", CREATE_BODY, "201 " SANDBOX_ANSWER },
-	{ "POST", "/v1/sandboxes", ROLE_TENANT, API_JSON, api_sandbox_create_async,
+	{ "POST", "/v1/sandboxes", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_create_async,
 		"Creates a sandbox and answers as soon as it is placed and recorded; watch `GET /v1/sandboxes/{id}`.",
 		CREATE_BODY, "202 " SANDBOX_ANSWER ", and `id`, `state`: \"starting\"" },
-	{ "GET", "/v2/sandboxes", ROLE_TENANT, API_NO_BODY, api_sandbox_list,
+	{ "GET", "/v2/sandboxes", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_sandbox_list,
 		"Lists running and paused sandboxes (E2B).",
 		"query `state` (comma-joined: starting, running, paused, stopping), `metadata` (as the SDK encodes it), `limit` (100), `nextToken`",
 		"200 array of SandboxDetail; the next page's token in the header `x-next-token`" },
-	{ "GET", "/sandboxes", ROLE_TENANT, API_NO_BODY, api_sandbox_list,
+	{ "GET", "/sandboxes", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_sandbox_list,
 		"The same (E2B, older path).", "as above", "as above" },
-	{ "GET", "/v1/sandboxes", ROLE_TENANT, API_NO_BODY, api_sandbox_list_v1,
-		"Lists live sandboxes with croft's own members.", "query as above; every live state is shown by default",
+	{ "GET", "/v1/sandboxes", BY_ALL, SCOPE_REACH, API_NO_BODY, api_sandbox_list_v1,
+		"Lists live sandboxes with croft's own members.", "query as above, and `scope=all` for operators: of all tenants that the key reaches; every live state is shown by default",
 		"200 array as of `GET /v1/sandboxes/{id}`" },
-	{ "GET", "/sandboxes/{id}", ROLE_TENANT, API_NO_BODY, api_sandbox_get,
+	{ "GET", "/sandboxes/{id}", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_sandbox_get,
 		"One sandbox (E2B).", "", "200 SandboxDetail: " DETAIL_ANSWER "; 404 when it has ended" },
-	{ "GET", "/v1/sandboxes/{id}", ROLE_TENANT, API_NO_BODY, api_sandbox_get_v1,
+	{ "GET", "/v1/sandboxes/{id}", BY_ALL, SCOPE_REACH, API_NO_BODY, api_sandbox_get_v1,
 		"One sandbox, live or ended, with its stages and its failure record.",
 		"query `wait_ms` (to 60000) and `after` (a `version`): answers when the version is another one or the time is over",
 		"200 {`id state internal_state node stage generation incarnation version template image vcpus memory_mib disk_mib "
 		"timeout_s metadata created started ends ended end_reason attempts trace operation guest_boot_id node_state as_of "
 		"certain stages failure`}" },
-	{ "DELETE", "/sandboxes/{id}", ROLE_TENANT, API_NO_BODY, api_sandbox_delete,
+	{ "DELETE", "/sandboxes/{id}", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_sandbox_delete,
 		"Ends a sandbox (E2B).", "", "204 when it is recorded; 404 when there is none, or when it is stopping already" },
-	{ "DELETE", "/v1/sandboxes/{id}", ROLE_TENANT, API_NO_BODY, api_sandbox_delete_v1,
+	{ "DELETE", "/v1/sandboxes/{id}", BY_USERS, SCOPE_REACH, API_NO_BODY, api_sandbox_delete_v1,
 		"Ends a sandbox, in whatever state it is.", "", "204 when it is recorded, also while it is stopping; 404" },
-	{ "POST", "/sandboxes/{id}/timeout", ROLE_TENANT, API_JSON, api_sandbox_timeout,
+	{ "POST", "/sandboxes/{id}/timeout", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_timeout,
 		"Sets the time that is left (E2B).", "`timeout` s from now, 1 and more", "204 when the node did it; 404" },
-	{ "POST", "/v2/sandboxes/{id}/connect", ROLE_TENANT, API_JSON, api_sandbox_connect,
+	{ "POST", "/v2/sandboxes/{id}/connect", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_connect,
 		"Connects to a running sandbox (E2B); a paused one cannot be resumed yet.", "`timeout` s, optional",
 		"200 " SANDBOX_ANSWER "; 404" },
-	{ "POST", "/sandboxes/{id}/connect", ROLE_TENANT, API_JSON, api_sandbox_connect,
+	{ "POST", "/sandboxes/{id}/connect", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_connect,
 		"The same (E2B, older path).", "as above", "as above" },
-	{ "POST", "/v1/explain", ROLE_TENANT, API_JSON, api_explain,
-		"How a create with this body would be placed now, without placing it.", CREATE_BODY,
+	{ "POST", "/v1/explain", BY_ALL, SCOPE_REACH, API_JSON, api_explain,
+		"How a create with this body would be placed now, without placing it.",
+		CREATE_BODY " A key without a tenant names one: `tenant`.",
 		"200 {`nodes fitting excluded nearest lacking asked available largest largest_total cause change`}: how many nodes each "
 		"constraint excludes, what the nearest one lacks, and what would have to change" },
-	{ "GET", "/v1/stages", ROLE_TENANT, API_NO_BODY, api_stages,
+	{ "GET", "/v1/stages", BY_ALL, SCOPE_REACH, API_NO_BODY, api_stages,
 		"The table of stages of this tenant; with `sandbox`, the records of one, live or ended.",
-		"query `sandbox`; `scope=all` for the provider's operator: of all tenants",
+		"query `sandbox`; `scope=all` for operators and planners: of all tenants that the key reaches",
 		"200 {`stages`: [{`stage what attempts ok failed skipped success p50_ms p90_ms p99_ms`}], `product`: the success rates "
 		"of a start multiplied}, or {`sandbox state trace attempts records failure`}" },
 
-	{ "GET", "/v1/templates", ROLE_TENANT, API_NO_BODY, api_template_list,
+	{ "GET", "/v1/templates", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_template_list,
 		"Templates of this tenant and everybody's.", "",
 		"200 array of {`name shared version digest size created`}" },
-	{ "PUT", "/v1/templates/{name}", ROLE_TENANT, API_STREAM, api_template_put,
+	{ "PUT", "/v1/templates/{name}", BY_USERS, SCOPE_TENANT, API_STREAM, api_template_put,
 		"Imports an image as the next version of a template.",
 		"the squashfs image; header `X-Croft-Digest: sha256:<hex>` is compared with the bytes; query `shared=true` for the "
 		"provider's operator: for every tenant",
 		"201 as in the list, when bytes and record are durable; IMAGE_DIGEST_MISMATCH, IMAGE_TOO_LARGE" },
 
-	{ "GET", "/v1/nodes", ROLE_CUSTOMER, API_NO_BODY, api_node_list,
+	{ "GET", "/v1/nodes", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_node_list,
 		"Nodes of the operator's pools.", "", "200 array as of `GET /v1/nodes/{id}`" },
-	{ "GET", "/v1/nodes/{id}", ROLE_CUSTOMER, API_NO_BODY, api_node_get,
+	{ "GET", "/v1/nodes/{id}", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_node_get,
 		"One node.", "",
 		"200 {`id pool hostname machine version state schedulable revoked facts labels joined heard images capacity "
 		"unschedulable telemetry`}" },
-	{ "GET", "/v1/nodes/{id}/telemetry", ROLE_CUSTOMER, API_NO_BODY, api_node_telemetry,
+	{ "GET", "/v1/nodes/{id}/telemetry", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_node_telemetry,
 		"Telemetry of one node: what was received, and its last records in order.", "query `after`: a sequence number",
 		"200 {`counts`, `records`: [{`seq when what outcome sandbox took_ms code`}]}" },
-	{ "POST", "/v1/nodes/{id}/revoke", ROLE_CUSTOMER, API_NO_BODY, api_node_revoke,
+	{ "POST", "/v1/nodes/{id}/revoke", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_node_revoke,
 		"Revokes a node's key: it is told so by name and may do nothing more.", "", "204; 404" },
-	{ "GET", "/v1/tokens", ROLE_CUSTOMER, API_NO_BODY, api_token_list,
+	{ "POST", "/v1/nodes/{id}/cordon", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_node_cordon,
+		"Nothing more is placed there; what runs goes on.", "`why`", "200 the node; 404" },
+	{ "POST", "/v1/nodes/{id}/uncordon", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_node_uncordon,
+		"Ends a cordon and a drain.", "", "200 the node; 404" },
+	{ "POST", "/v1/nodes/{id}/drain", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_node_drain,
+		"Nothing more is placed there; what still runs at the deadline is ended. Each sandbox there gets the event NODE_DRAIN.",
+		"`why`, `deadline_s` from now (3600; at most 30 days)", "200 the node; 404" },
+	{ "POST", "/v1/nodes/{id}/remove", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_node_remove,
+		"Takes a node out for good: its key is revoked.",
+		"`force`: also while sandboxes are there; they end", "204; 404; 409 while it holds sandboxes and `force` is not true" },
+
+	{ "POST", "/v1/customers", BY_PROVIDER, SCOPE_PROVIDER, API_JSON, api_customer_create,
+		"Makes a customer.", "`name`", "201 as of `GET /v1/customers/{name}`; 409" },
+	{ "GET", "/v1/customers", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_customer_list,
+		"Customers: an operator sees its own, the provider's all.", "", "200 array as of `GET /v1/customers/{name}`" },
+	{ "GET", "/v1/customers/{name}", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_customer_get,
+		"One customer.", "", "200 {`name state created revoked pools tenants`}; 404" },
+	{ "DELETE", "/v1/customers/{name}", BY_PROVIDER, SCOPE_PROVIDER, API_NO_BODY, api_customer_revoke,
+		"Revokes a customer: its keys and its tenants' keys are refused from now on; sandboxes live out their time.", "", "204; 404" },
+
+	{ "POST", "/v1/pools", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_pool_create,
+		"Makes a pool.",
+		"`name` (a customer's operator's begins with the customer's name and `-`), `customer`, `shared`, `cpu_overcommit_percent` (400), "
+		"`replace` (\"never\", \"on-loss\"), `lost_after_ms`, `self_stop_after_ms` (on-loss: at least 10 s less than lost_after_ms), and, "
+		"by the provider's operator alone, `responsibility` (\"managed\", \"self\") and `owners` {component: owner}",
+		"201 as of `GET /v1/pools/{name}`; 409" },
+	{ "GET", "/v1/pools", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_pool_list,
+		"Pools.", "", "200 array as of `GET /v1/pools/{name}`" },
+	{ "GET", "/v1/pools/{name}", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_pool_get,
+		"One pool, with its responsibility table.", "",
+		"200 {`name customer state shared cpu_overcommit_percent replace lost_after_ms self_stop_after_ms responsibility owners nodes "
+		"created revoked`}; 404" },
+	{ "PATCH", "/v1/pools/{name}", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_pool_change,
+		"Changes what the body names.", "as of `POST /v1/pools`, without `name` and `customer`", "200 the pool; 404" },
+	{ "DELETE", "/v1/pools/{name}", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_pool_revoke,
+		"Revokes a pool: nothing is placed there and no node joins any more; what runs there goes on.", "", "204; 404" },
+
+	{ "POST", "/v1/tenants", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_tenant_create,
+		"Makes a tenant.",
+		"`name` (a customer's operator's begins with the customer's name and `-`), `customer`, `quota` {`sandboxes`, `vcpus`, "
+		"`memory_mib`, `starts_per_minute`; 0: no limit}",
+		"201 as of `GET /v1/tenants/{name}`; 409" },
+	{ "GET", "/v1/tenants", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_tenant_list,
+		"Tenants.", "", "200 array as of `GET /v1/tenants/{name}`" },
+	{ "GET", "/v1/tenants/{name}", BY_ALL, SCOPE_REACH, API_NO_BODY, api_tenant_get,
+		"One tenant: its quota and what it uses of it.", "",
+		"200 {`name customer state quota used created revoked`}; 404" },
+	{ "PATCH", "/v1/tenants/{name}", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_tenant_change,
+		"Changes a tenant's quota: the members that the body names.", "`quota`", "200 the tenant; 404" },
+	{ "DELETE", "/v1/tenants/{name}", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_tenant_revoke,
+		"Revokes a tenant: its keys are refused from now on; sandboxes live out their time, operators may end them.", "", "204; 404" },
+
+	{ "POST", "/v1/keys", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_key_create,
+		"Makes a key. The key itself is answered this once and kept hashed.",
+		"`role` (tenant, customer-operator, customer-planner, provider-operator, provider-planner), `tenant` (for the role tenant), "
+		"`customer`, `name` (a note)",
+		"201 as of `GET /v1/keys/{id}`, and once `key`" },
+	{ "GET", "/v1/keys", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_key_list,
+		"Keys.", "", "200 array as of `GET /v1/keys/{id}`" },
+	{ "GET", "/v1/keys/{id}", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_key_get,
+		"One key.", "", "200 {`id role tenant customer name hint state created`}; 404" },
+	{ "DELETE", "/v1/keys/{id}", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_key_revoke,
+		"Revokes a key, at once.", "", "204; 404; 409 for the last provider operator's key" },
+
+	{ "GET", "/v1/tokens", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_token_list,
 		"Join tokens.", "", "200 array of {`id pool state labels created expires used_by`}" },
-	{ "POST", "/v1/tokens", ROLE_CUSTOMER, API_JSON, api_token_create,
+	{ "POST", "/v1/tokens", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_token_create,
 		"Makes a join token for one node.",
 		"`pool`, `ttl_s` (at most, and by default, limits.token_ttl), `labels` {string: string}, `endpoints` [tcp:// address]; "
 		"all optional",
 		"201 as in the list, and once `file`: what `croft-node join --token-file` reads" },
-	{ "DELETE", "/v1/tokens/{id}", ROLE_CUSTOMER, API_NO_BODY, api_token_delete,
+	{ "DELETE", "/v1/tokens/{id}", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_token_delete,
 		"Revokes a join token.", "", "204; 404" },
 };
 /* clang-format on */
 const size_t api_routes_count = ARRAY_LEN(api_routes);
 
-static const char *role_text(enum role role)
+/* The sets that the table uses, as people name them. */
+static const char *role_text(unsigned int roles)
 {
-	static const char *const texts[ROLE_MAX_] = { [ROLE_NONE] = "none needed",
-		[ROLE_TENANT] = "any that has a tenant",
-		[ROLE_CUSTOMER] = "customer's or provider's operator",
-		[ROLE_PROVIDER] = "provider's operator" };
+	static const struct {
+		unsigned int roles;
+		const char *text;
+	} texts[] = { { BY_ANYBODY, "none needed" }, { BY_ALL, "any" },
+		{ BY_USERS, "any but planners'" }, { BY_OPERATORS, "operators'" },
+		{ BY_WATCHERS, "operators' and planners'" },
+		{ BY_PROVIDER, "provider operator's" },
+		{ BY_PROVIDER_WATCHERS, "provider operator's and planner's" } };
 
-	return texts[role];
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		if (texts[i].roles == roles)
+			return texts[i].text;
+	return "?";
+}
+
+static const char *scope_text(enum api_scope scope)
+{
+	static const char *const texts[SCOPE_MAX_] = { [SCOPE_NONE] = "-",
+		[SCOPE_TENANT] = "its tenant",
+		[SCOPE_REACH] = "its tenant; operators: their customer; provider: all",
+		[SCOPE_CUSTOMER] = "its customer; provider: all",
+		[SCOPE_PROVIDER] = "all" };
+
+	return texts[scope];
 }
 
 void api_write_doc(FILE *out)
@@ -122,26 +206,34 @@ void api_write_doc(FILE *out)
 		"# The HTTP API of croft-scheduler\n\n"
 		"Made by `croft-scheduler api-doc` from the table of routes (scheduler/server/api-route.c); a test keeps them equal.\n\n"
 		"- **Key**: header `X-API-Key: croft_...` or `Authorization: Bearer croft_...`.\n"
+		"- **Roles**: tenant, customer-operator, customer-planner, provider-operator, provider-planner. A planner reads what its "
+		"operator reads and changes nothing. An operator's key may have a tenant besides and then acts as that tenant too.\n"
+		"- **Scope**: what the call can see. What it cannot see is answered like what does not exist (404, or left out of a list).\n"
+		"- **Rate**: answers carry `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` (s) of the key; over it "
+		"429 RATE_LIMITED with `Retry-After`.\n"
+		"- **Idempotency-Key**: a header of every `POST` that makes something. The same key with the same request answers for what "
+		"was made then, for 24 hours and over restarts; with another request it is 409 IDEMPOTENCY_CONFLICT. A start that failed frees "
+		"its key. Secrets (`key`, `file`) are answered the first time alone.\n"
 		"- **Errors**: `{\"code\": <HTTP status>, \"message\": \"...\", \"failure\": {...}}`; the failure record is described in "
 		"failures.md.\n"
 		"- **Trace**: a request's `traceparent` (W3C) is the parent of what it causes, and every answer carries one.\n"
-		"- What belongs to another tenant is answered like what does not exist.\n"
 		"- Times are RFC 3339 UTC; durations carry their unit in the name.\n"
 		"- Requests with the header `e2b-sandbox-id`, or for a host `<port>-<sandbox>.<domain>`, are relayed to the gateway of "
 		"the sandbox's node (its API, ports and files): 502 SANDBOX_GONE when it has ended, 503 NODE_UNREACHABLE while its node "
 		"is cut off. They need the sandbox's own `x-access-token`, no key.\n\n"
-		"| request | key | what |\n|---|---|---|\n",
+		"| request | key | scope | what |\n|---|---|---|---|\n",
 		out);
 	for (size_t i = 0; i < api_routes_count; i++)
-		(void)fprintf(out, "| `%s %s` | %s | %s |\n", api_routes[i].method,
-			api_routes[i].pattern, role_text(api_routes[i].role),
-			api_routes[i].summary);
+		(void)fprintf(out, "| `%s %s` | %s | %s | %s |\n", api_routes[i].method,
+			api_routes[i].pattern, role_text(api_routes[i].roles),
+			scope_text(api_routes[i].scope), api_routes[i].summary);
 	for (size_t i = 0; i < api_routes_count; i++) {
 		const struct api_route *route = &api_routes[i];
 
 		(void)fprintf(
 			out, "\n## %s %s\n\n%s\n\n", route->method, route->pattern, route->summary);
-		(void)fprintf(out, "- key: %s\n", role_text(route->role));
+		(void)fprintf(out, "- key: %s\n- scope: %s\n", role_text(route->roles),
+			scope_text(route->scope));
 		if (*route->request)
 			(void)fprintf(out, "- takes: %s\n", route->request);
 		(void)fprintf(out, "- answers: %s\n", route->response);

@@ -14,14 +14,32 @@
 #include "server/view.h"
 
 #define WAIT_MS_MAX 60000
-#define RETURN_USEC (15 * USEC_PER_SEC) /* in which nodes are back after a start, as a rule */
 
-static void not_found(struct api_request *req)
+void api_sandbox_not_found(struct api_request *req)
 {
 	struct err err = ERR_NULL;
 
 	(void)err_set(&err, FAIL_SANDBOX_NOT_FOUND, ENOENT, "there is no such sandbox");
 	api_fail(req, &err);
+}
+
+/* Whether the key reaches a live sandbox of this id: its tenant's, or on croft's own paths also an operator's. */
+static bool is_reached(const struct api_request *req, const char *id)
+{
+	const char *tenant = fleet_sandbox_tenant(shell_fleet(req->server->shell), id);
+
+	return tenant && api_may_see_tenant(req, tenant);
+}
+
+/* What a tenant wrote about its sandbox is its own. */
+static json_t *view_for(const struct api_request *req, const struct sandbox_record *record,
+	const struct fleet_sandbox_view *view)
+{
+	json_t *object = view_sandbox(req->server, record, view);
+
+	if (object && strcmp(record->tenant, req->tenant) != 0)
+		(void)json_object_del(object, "metadata");
+	return object;
 }
 
 /* Whether this tenant has a live sandbox of this id. */
@@ -39,11 +57,11 @@ static int find(struct api_request *req, const char *id, struct sandbox_record *
 	if (is_own(req, id) &&
 		fleet_sandbox_get(shell_fleet(req->server->shell), id, ret, view) == 0)
 		return 0;
-	not_found(req);
+	api_sandbox_not_found(req);
 	return -ENOENT;
 }
 
-static void fail_sandbox(struct api_request *req, const struct fleet_reply *reply)
+void api_sandbox_fail(struct api_request *req, const struct fleet_reply *reply)
 {
 	const struct sandbox_record *record = reply->sandbox;
 	struct failure_context context = { .trace = &req->trace,
@@ -52,101 +70,13 @@ static void fail_sandbox(struct api_request *req, const struct fleet_reply *repl
 		.took_us = clock_monotonic_usec() - req->began_usec };
 
 	if (record) {
-		context.responsibility = api_responsibility(req->server, record->pool);
+		context.table = api_responsibility(req->server, record->pool);
 		context.sandbox = record->id;
 		context.pool = record->pool;
 		context.node = *record->node ? record->node : NULL;
 		context.operation = *record->operation ? record->operation : NULL;
 	}
 	api_fail_with(req, &reply->err, &context);
-}
-
-/* ---- create ---- */
-static void on_created(struct api_request *req, const struct fleet_reply *reply)
-{
-	if (err_is_set(&reply->err) || !reply->sandbox)
-		fail_sandbox(req, reply);
-	else
-		api_answer(req, 201, view_sandbox_e2b(req->server, reply->sandbox));
-}
-
-static void on_placed(struct api_request *req, const struct fleet_reply *reply)
-{
-	json_t *object;
-
-	if (err_is_set(&reply->err) || !reply->sandbox) {
-		fail_sandbox(req, reply);
-		return;
-	}
-	object = view_sandbox_e2b(req->server, reply->sandbox);
-	(void)json_object_set_new(object, "id", json_string(reply->sandbox->id));
-	(void)json_object_set_new(object, "state", json_string(public_state_name(PUBLIC_STARTING)));
-	api_answer(req, 202, object);
-}
-
-/* After a start of the scheduler the nodes come back one by one: while one of the pool is still to be heard, a request
- * waits for it instead of being told that there is none. */
-static int64_t wait_for_nodes(const struct server *server, const char *pool)
-{
-	const struct fleet *fleet = shell_fleet(server->shell);
-	int64_t left = server->started_us + RETURN_USEC - clock_realtime_usec();
-	char after[ID_SIZE] = "", ids[64][ID_SIZE];
-	size_t n;
-
-	if (left <= 0 || left > RETURN_USEC)
-		return 0;
-	while ((n = fleet_node_list(fleet, pool, after, ids, ARRAY_LEN(ids))) > 0) {
-		for (size_t i = 0; i < n; i++) {
-			struct fleet_node_view view;
-
-			if (fleet_node_get(fleet, ids[i], &view) == 0 && view.link == NODE_JOINING)
-				return left;
-		}
-		memcpy(after, ids[n - 1], sizeof(after));
-	}
-	return 0;
-}
-
-static void create(struct api_request *req, bool no_wait)
-{
-	struct create_request request;
-	struct fleet_create create = { .no_wait = no_wait };
-	const struct fleet_event event = { .type = FLEET_CREATE, .create = &create };
-	json_t *body = api_json(req);
-	struct err err = ERR_NULL;
-	int r;
-
-	if (!body)
-		return;
-	r = create_request_read(body, req->server, req->tenant, &request, &err);
-	json_decref(body);
-	if (r < 0) {
-		api_fail(req, &err);
-		return;
-	}
-	create.request = api_await(req, no_wait ? on_placed : on_created);
-	create.spec = request.spec;
-	create.metadata = request.metadata;
-	create.n_metadata = request.n_metadata;
-	create.trace = req->trace;
-	create.began_us = req->began_us;
-	create.admit_usec = clock_monotonic_usec() - req->began_usec;
-	create.queue_usec = MAX(request.queue_usec, wait_for_nodes(req->server, request.pool));
-	memcpy(create.tenant, req->tenant, sizeof(create.tenant));
-	memcpy(create.pool, request.pool, sizeof(create.pool));
-	memcpy(create.template_alias, request.alias, sizeof(create.template_alias));
-	shell_step(req->server->shell, &event, NULL, NULL, NULL);
-	create_request_deinit(&request);
-}
-
-void api_sandbox_create(struct api_request *req)
-{
-	create(req, false);
-}
-
-void api_sandbox_create_async(struct api_request *req)
-{
-	create(req, true);
 }
 
 /* ---- read ---- */
@@ -158,7 +88,7 @@ void api_sandbox_get(struct api_request *req)
 	if (find(req, req->params[0], &record, &view) < 0)
 		return;
 	if (view.state == PUBLIC_STOPPING || view.state == PUBLIC_ENDED)
-		not_found(req); /* it was killed: E2B's clients are told that it is gone */
+		api_sandbox_not_found(req); /* it was killed: E2B's clients are told that it is gone */
 	else
 		api_answer(req, 200, view_sandbox_detail(req->server, &record, &view));
 	sandbox_record_deinit(&record);
@@ -166,10 +96,10 @@ void api_sandbox_get(struct api_request *req)
 
 static void on_history(struct api_request *req, struct sandbox_record *record)
 {
-	if (!record || strcmp(record->tenant, req->tenant) != 0)
-		not_found(req);
+	if (!record || !api_may_see_tenant(req, record->tenant))
+		api_sandbox_not_found(req);
 	else
-		api_answer(req, 200, view_sandbox(req->server, record, NULL));
+		api_answer(req, 200, view_for(req, record, NULL));
 }
 
 void api_sandbox_get_v1(struct api_request *req)
@@ -182,14 +112,14 @@ void api_sandbox_get_v1(struct api_request *req)
 	char version[24];
 
 	if (!id_is_valid(req->params[0])) {
-		not_found(req);
+		api_sandbox_not_found(req);
 		return;
 	}
 	if (api_query_u64(req, "wait_ms", 0, WAIT_MS_MAX, &wait_ms, &err) < 0) {
 		api_fail(req, &err);
 		return;
 	}
-	if (!is_own(req, req->params[0]) || fleet_sandbox_get(shell_fleet(req->server->shell),
+	if (!is_reached(req, req->params[0]) || fleet_sandbox_get(shell_fleet(req->server->shell),
 						    req->params[0], &record, &view) < 0) {
 		api_read_history(req, req->params[0], on_history);
 		return;
@@ -199,7 +129,7 @@ void api_sandbox_get_v1(struct api_request *req)
 		!shell_failure(req->server->shell))
 		api_watch(req, record.id, (int64_t)wait_ms * USEC_PER_MSEC);
 	else
-		api_answer(req, 200, view_sandbox(req->server, &record, &view));
+		api_answer(req, 200, view_for(req, &record, &view));
 	sandbox_record_deinit(&record);
 }
 
@@ -315,7 +245,7 @@ static int parse_states(const char *text, struct filter *filter, struct err *ret
 	return 0;
 }
 
-typedef json_t *(*list_view)(const struct server *server, const struct sandbox_record *record,
+typedef json_t *(*list_view)(const struct api_request *req, const struct sandbox_record *record,
 	const struct fleet_sandbox_view *view);
 
 /* At most `limit` that pass; `next` is the last id looked at when there may be more. */
@@ -325,11 +255,13 @@ static json_t *collect(struct api_request *req, const struct filter *filter, lis
 	const struct fleet *fleet = shell_fleet(req->server->shell);
 	char ids[64][ID_SIZE], at[ID_SIZE];
 	json_t *list = json_array();
+	bool all = req->route->scope == SCOPE_REACH && api_wants_all(req);
 	size_t n;
 
 	(void)snprintf(at, sizeof(at), "%s", after);
 	*next = '\0';
-	while ((n = fleet_sandbox_list(fleet, req->tenant, at, ids, ARRAY_LEN(ids))) > 0) {
+	while ((n = fleet_sandbox_list(
+			fleet, all ? NULL : req->tenant, at, ids, ARRAY_LEN(ids))) > 0) {
 		for (size_t i = 0; i < n; i++) {
 			struct sandbox_record record;
 			struct fleet_sandbox_view view;
@@ -339,11 +271,12 @@ static json_t *collect(struct api_request *req, const struct filter *filter, lis
 				return list;
 			}
 			memcpy(at, ids[i], ID_SIZE);
-			if (fleet_sandbox_get(fleet, ids[i], &record, &view) < 0)
+			if ((all && !is_reached(req, ids[i])) ||
+				fleet_sandbox_get(fleet, ids[i], &record, &view) < 0)
 				continue;
 			if (passes(filter, &record, view.state))
 				(void)json_array_append_new(
-					list, show(req->server, &record, &view));
+					list, show(req, &record, &view));
 			sandbox_record_deinit(&record);
 		}
 	}
@@ -378,9 +311,15 @@ static void list(struct api_request *req, struct filter filter, list_view show)
 	api_answer_with(req, 200, found, &field, *next ? 1 : 0);
 }
 
+static json_t *detail_for(const struct api_request *req, const struct sandbox_record *record,
+	const struct fleet_sandbox_view *view)
+{
+	return view_sandbox_detail(req->server, record, view);
+}
+
 void api_sandbox_list(struct api_request *req)
 {
-	list(req, (struct filter){ .running = true, .paused = true }, view_sandbox_detail);
+	list(req, (struct filter){ .running = true, .paused = true }, detail_for);
 }
 
 void api_sandbox_list_v1(struct api_request *req)
@@ -388,14 +327,14 @@ void api_sandbox_list_v1(struct api_request *req)
 	list(req,
 		(struct filter){
 			.starting = true, .running = true, .paused = true, .stopping = true },
-		view_sandbox);
+		view_for);
 }
 
 /* ---- change ---- */
 static void on_changed(struct api_request *req, const struct fleet_reply *reply)
 {
 	if (err_is_set(&reply->err))
-		fail_sandbox(req, reply);
+		api_sandbox_fail(req, reply);
 	else
 		api_answer_empty(req, 204);
 }
@@ -411,7 +350,7 @@ void api_sandbox_delete(struct api_request *req)
 		view.state != PUBLIC_STOPPING && view.state != PUBLIC_ENDED)
 		api_sandbox_delete_v1(req);
 	else
-		not_found(req);
+		api_sandbox_not_found(req);
 }
 
 /* Accepted in every state. */
@@ -419,8 +358,8 @@ void api_sandbox_delete_v1(struct api_request *req)
 {
 	struct fleet_event event = { .type = FLEET_DESTROY };
 
-	if (!is_own(req, req->params[0])) {
-		not_found(req);
+	if (!is_reached(req, req->params[0])) {
+		api_sandbox_not_found(req);
 		return;
 	}
 	event.destroy.request = api_await(req, on_changed);
@@ -456,7 +395,7 @@ void api_sandbox_timeout(struct api_request *req)
 	if (err_is_set(&err))
 		api_fail(req, &err);
 	else if (!is_own(req, req->params[0]))
-		not_found(req);
+		api_sandbox_not_found(req);
 	else
 		set_timeout(req, timeout_s, on_changed);
 }
@@ -464,7 +403,7 @@ void api_sandbox_timeout(struct api_request *req)
 static void on_connected(struct api_request *req, const struct fleet_reply *reply)
 {
 	if (err_is_set(&reply->err) || !reply->sandbox)
-		fail_sandbox(req, reply);
+		api_sandbox_fail(req, reply);
 	else
 		api_answer(req, 200, view_sandbox_e2b(req->server, reply->sandbox));
 }
@@ -490,7 +429,7 @@ void api_sandbox_connect(struct api_request *req)
 	if (find(req, req->params[0], &record, &view) < 0)
 		return;
 	if (view.state == PUBLIC_STOPPING || view.state == PUBLIC_ENDED)
-		not_found(req);
+		api_sandbox_not_found(req);
 	else if (timeout_s)
 		set_timeout(req, timeout_s, on_connected);
 	else

@@ -28,7 +28,7 @@ void api_health(struct api_request *req)
 void api_whoami(struct api_request *req)
 {
 	api_answer(req, 200,
-		json_pack("{s:s, s:s?, s:s?}", "role", role_name(req->role), "tenant",
+		json_pack("{s:s, s:s, s:s?, s:s?}", "key", req->key_id, "role", role_name(req->role), "tenant",
 			*req->tenant ? req->tenant : NULL, "customer",
 			*req->customer ? req->customer : NULL));
 }
@@ -56,21 +56,33 @@ static void no_sandbox(struct api_request *req)
 
 static void on_history(struct api_request *req, struct sandbox_record *record)
 {
-	if (record && !strcmp(record->tenant, req->tenant))
+	if (record && api_may_see_tenant(req, record->tenant))
 		answer_stages_of(req, record);
 	else
 		no_sandbox(req);
 }
 
+static bool is_own(const char *tenant, const void *user)
+{
+	const struct api_request *req = user;
+
+	return !strcmp(tenant, req->tenant);
+}
+
+static bool is_reached(const char *tenant, const void *user)
+{
+	return api_may_see_tenant(user, tenant);
+}
+
 void api_stages(struct api_request *req)
 {
-	const char *id = api_query(req, "sandbox"), *scope = api_query(req, "scope");
+	const char *id = api_query(req, "sandbox");
 	struct sandbox_record record;
-	bool all = scope && !strcmp(scope, "all") && req->role == ROLE_PROVIDER;
 
 	if (!id) {
 		api_answer(req, 200,
-			telemetry_stages_json(req->server->telemetry, all ? NULL : req->tenant));
+			telemetry_stages_json(req->server->telemetry,
+				api_wants_all(req) ? is_reached : is_own, req));
 		return;
 	}
 	if (!id_is_valid(id)) {
@@ -81,7 +93,7 @@ void api_stages(struct api_request *req)
 		api_read_history(req, id, on_history);
 		return;
 	}
-	if (strcmp(record.tenant, req->tenant) != 0)
+	if (!api_may_see_tenant(req, record.tenant))
 		no_sandbox(req);
 	else
 		answer_stages_of(req, &record);
@@ -111,12 +123,18 @@ void api_explain(struct api_request *req)
 	struct create_request request;
 	struct place_explanation explanation;
 	json_t *body = api_json(req);
+	const char *tenant = req->tenant;
 	struct err err = ERR_NULL;
 	int r;
 
 	if (!body)
 		return;
-	r = create_request_read(body, req->server, req->tenant, &request, &err);
+	r = json_get_string(body, "tenant", ID_NAME_MAX, &tenant, &err);
+	if (r == 0 && (!*tenant || !api_may_see_tenant(req, tenant) ||
+			      !registry_tenant(&req->server->registry, tenant)))
+		r = err_set(&err, FAIL_TENANT_NOT_FOUND, ENOENT, "there is no such tenant");
+	if (r == 0)
+		r = create_request_read(body, req->server, tenant, &request, &err);
 	json_decref(body);
 	if (r < 0) {
 		api_fail(req, &err);

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -39,18 +40,27 @@ static void count_answer(struct api_request *req, int status)
 static void respond(struct api_request *req, int status, const char *content_type,
 	const struct http_field *fields, size_t n, const void *body, size_t size)
 {
-	struct http_field all[8];
-	char traceparent[TRACEPARENT_SIZE];
+	struct http_field all[12];
+	char traceparent[TRACEPARENT_SIZE], numbers[3][24];
+	size_t own = 0;
 
 	if (req->is_answered)
 		return;
 	trace_format(&req->trace, traceparent);
-	all[0] = (struct http_field){ "traceparent", traceparent };
-	n = MIN(n, ARRAY_LEN(all) - 1);
+	all[own++] = (struct http_field){ "traceparent", traceparent };
+	if (req->rate.is_set) {
+		(void)snprintf(numbers[0], 24, "%" PRIu64, req->rate.limit);
+		(void)snprintf(numbers[1], 24, "%" PRIu64, req->rate.left);
+		(void)snprintf(numbers[2], 24, "%" PRIu64, req->rate.wait_s);
+		all[own++] = (struct http_field){ "X-RateLimit-Limit", numbers[0] };
+		all[own++] = (struct http_field){ "X-RateLimit-Remaining", numbers[1] };
+		all[own++] = (struct http_field){ "X-RateLimit-Reset", numbers[2] };
+	}
+	n = MIN(n, ARRAY_LEN(all) - own);
 	for (size_t i = 0; i < n; i++)
-		all[i + 1] = fields[i];
+		all[own + i] = fields[i];
 	count_answer(req, status);
-	if (http_respond(req->http, status, content_type, all, n + 1, body, size) < 0)
+	if (http_respond(req->http, status, content_type, all, own + n, body, size) < 0)
 		log_debug("an answer could not be sent");
 }
 
@@ -92,18 +102,35 @@ void api_fail_with(
 	json_t *body = json_error_body(err, context);
 	char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
 	const char *fallback = "{\"code\":500,\"message\":\"no memory\"}";
-	const struct http_field retry = { "Retry-After", "1" };
+	char wait[24] = "1";
+	const struct http_field retry = { "Retry-After", wait };
+	const char *after = err_field(err, "retry_after_s");
+	bool says_when = after || err->code == FAIL_RATE_LIMITED;
 	int status = failure_info(err->code)->http;
 
+	if (after)
+		(void)snprintf(wait, sizeof(wait), "%s", after);
+	else if (says_when)
+		(void)snprintf(wait, sizeof(wait), "%" PRIu64, MAX(req->rate.wait_s, 1));
 	json_decref(body);
-	respond(req, status, "application/json", &retry, status == 429 ? 1 : 0,
+	respond(req, status, "application/json", &retry, says_when ? 1 : 0,
 		text ? text : fallback, strlen(text ? text : fallback));
 	free(text);
+}
+
+/* Before a pool is known: the table of the customer's first one. */
+static const struct responsibility_table *customers_table(const struct api_request *req)
+{
+	for (const struct pool_entry *p = req->server->registry.pools; p; p = p->hh.next)
+		if (*req->customer && !strcmp(p->record.customer, req->customer))
+			return &p->record.owners;
+	return NULL;
 }
 
 void api_fail(struct api_request *req, const struct err *err)
 {
 	const struct failure_context context = { .responsibility = RESPONSIBILITY_SELF,
+		.table = customers_table(req),
 		.trace = &req->trace,
 		.tenant = *req->tenant ? req->tenant : NULL,
 		.began_us = req->began_us,
@@ -112,11 +139,11 @@ void api_fail(struct api_request *req, const struct err *err)
 	api_fail_with(req, err, &context);
 }
 
-enum responsibility api_responsibility(const struct server *server, const char *pool)
+const struct responsibility_table *api_responsibility(const struct server *server, const char *pool)
 {
 	const struct pool_entry *entry = registry_pool(&server->registry, pool);
 
-	return entry ? entry->record.responsibility : RESPONSIBILITY_SELF;
+	return entry ? &entry->record.owners : NULL;
 }
 
 const char *api_query(const struct api_request *req, const char *name)
@@ -438,12 +465,32 @@ static const char *presented_key(const struct api_request *req)
 	return NULL;
 }
 
+/* One token of the key's bucket. */
+static int take_rate(struct api_request *req, struct key_entry *key, struct err *reterr)
+{
+	const struct options *options = req->server->options;
+
+	if (options->rate_per_second == 0)
+		return 0;
+	req->rate.is_set = true;
+	req->rate.limit = options->rate_burst;
+	if (rate_take(&key->rate, req->began_usec, options->rate_per_second, options->rate_burst,
+		    &req->rate.left, &req->rate.wait_s))
+		return 0;
+	req->server->counters.rate_limited++;
+	(void)err_set(reterr, FAIL_RATE_LIMITED, EBUSY, "this key sends more than %llu requests a second",
+		(unsigned long long)options->rate_per_second);
+	err_add(reterr, "limit", "%llu", (unsigned long long)options->rate_burst);
+	return -EBUSY;
+}
+
 static int authorise(struct api_request *req, struct err *reterr)
 {
 	const char *secret = presented_key(req);
-	const struct key_entry *key = secret ? registry_key(&req->server->registry, secret) : NULL;
+	const struct api_route *route = req->route;
+	struct key_entry *key = secret ? registry_key(&req->server->registry, secret) : NULL;
 
-	if (req->route->role == ROLE_NONE)
+	if (route->roles == BY_ANYBODY)
 		return 0;
 	if (!key) {
 		req->server->counters.unauthenticated++;
@@ -453,10 +500,13 @@ static int authorise(struct api_request *req, struct err *reterr)
 	req->role = key->role;
 	(void)snprintf(req->tenant, sizeof(req->tenant), "%s", key->tenant);
 	(void)snprintf(req->customer, sizeof(req->customer), "%s", key->customer);
-	if (req->role < req->route->role || (req->route->role == ROLE_TENANT && !*req->tenant)) {
+	(void)snprintf(req->key_id, sizeof(req->key_id), "%.*s", KEY_ID_LEN, key->hex);
+	if (take_rate(req, key, reterr) < 0)
+		return -EBUSY;
+	if (!(route->roles & (1u << req->role)) || (route->scope == SCOPE_TENANT && !*req->tenant)) {
 		req->server->counters.forbidden++;
-		return err_set(reterr, FAIL_FORBIDDEN, EPERM, "a key of role %s may not do this",
-			role_name(req->role));
+		return err_set(reterr, FAIL_FORBIDDEN, EPERM, "a key of role %s%s may not do this",
+			role_name(req->role), *req->tenant ? "" : " without a tenant");
 	}
 	return 0;
 }

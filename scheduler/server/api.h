@@ -32,11 +32,32 @@ enum api_body {
 	API_STREAM,  /* the handler takes it piece by piece */
 };
 
+/* Who may call: a set of roles, each (1u << ROLE_x); none: no key is needed. */
+#define API_AS(role) (1u << ROLE_##role)
+#define BY_ANYBODY 0u
+#define BY_USERS (API_AS(TENANT) | API_AS(CUSTOMER) | API_AS(PROVIDER))
+#define BY_PLANNERS (API_AS(CUSTOMER_PLANNER) | API_AS(PROVIDER_PLANNER))
+#define BY_ALL (BY_USERS | BY_PLANNERS)
+#define BY_OPERATORS (API_AS(CUSTOMER) | API_AS(PROVIDER))
+#define BY_WATCHERS (BY_OPERATORS | BY_PLANNERS)
+#define BY_PROVIDER API_AS(PROVIDER)
+#define BY_PROVIDER_WATCHERS (API_AS(PROVIDER) | API_AS(PROVIDER_PLANNER))
+
+/* What a call can see and touch; the handlers ask api_may_see_...(). */
+enum api_scope {
+	SCOPE_NONE,     /* nobody's data */
+	SCOPE_TENANT,   /* the key's tenant; a key without one may not call */
+	SCOPE_REACH,    /* the key's tenant; for operators and planners their customer's, the provider's: all */
+	SCOPE_CUSTOMER, /* the key's customer; the provider's: all */
+	SCOPE_PROVIDER, /* the whole installation */
+	SCOPE_MAX_
+};
+
 struct api_route {
 	const char *method;
 	const char *pattern; /* "/v1/nodes/{id}": {x} is one segment */
-	enum role
-		role; /* least role; ROLE_NONE: no key is needed; ROLE_TENANT: the key has a tenant */
+	unsigned int roles;  /* BY_... */
+	enum api_scope scope;
 	enum api_body body;
 	void (*handle)(struct api_request *req);
 	/* for docs/api.md */
@@ -58,6 +79,11 @@ struct api_request {
 	enum role role;
 	char tenant[ID_NAME_MAX + 1]; /* "": none */
 	char customer[ID_NAME_MAX + 1];
+	char key_id[KEY_ID_LEN + 1]; /* "": none was needed */
+	struct {
+		bool is_set;
+		uint64_t limit, left, wait_s;
+	} rate; /* what the X-RateLimit-* fields say */
 	char params[API_PARAMS_MAX][API_PARAM_SIZE];
 	struct trace trace;
 	int64_t began_usec, began_us; /* monotonic and wall */
@@ -117,11 +143,37 @@ void api_read_history(struct api_request *req, const char *sandbox,
 void api_watch(struct api_request *req, const char *sandbox, int64_t wait_usec);
 /* false once the time of api_watch() is over. */
 bool api_may_wait(const struct api_request *req);
-enum responsibility api_responsibility(const struct server *server, const char *pool);
+/* Whose a failure in `pool` is; NULL: the default table of self-hosting. */
+const struct responsibility_table *api_responsibility(const struct server *server, const char *pool);
 const char *api_query(const struct api_request *req, const char *name);
 /* 0 and *ret unchanged when absent; INVALID_ARGUMENT naming it. */
 int api_query_u64(const struct api_request *req, const char *name, uint64_t min, uint64_t max,
 	uint64_t *ret, struct err *reterr);
+
+/* ---- api-scope.c: what a key reaches; what it does not reach does not exist for it ---- */
+bool api_may_see_customer(const struct api_request *req, const char *customer);
+bool api_may_see_pool(const struct api_request *req, const char *pool);
+bool api_may_see_tenant(const struct api_request *req, const char *tenant);
+/* Whether a list is of all that the key reaches, not of its tenant alone: asked for (scope=all), or it has none. */
+bool api_wants_all(const struct api_request *req);
+
+/* ---- api-sandbox.c, for api-create.c ---- */
+void api_sandbox_not_found(struct api_request *req);
+void api_sandbox_fail(struct api_request *req, const struct fleet_reply *reply);
+
+/* ---- api-idempotency.c ---- */
+struct api_idempotency {
+	char hex[KEY_HEX_SIZE]; /* "": no Idempotency-Key was sent */
+	char fingerprint[KEY_HEX_SIZE];
+};
+enum api_idempotency_is { IDEMPOTENCY_NEW, IDEMPOTENCY_REPEATED, IDEMPOTENCY_REFUSED };
+/* Looks at the header. `kind` names what is made ("sandbox"). REPEATED: *ret_object is what it made then (valid until
+ * the registry changes). REFUSED: the request was answered. */
+enum api_idempotency_is api_idempotency(struct api_request *req, const char *kind,
+	const json_t *body, struct api_idempotency *ret, const char **ret_object);
+/* What it made, in the same batch; nothing without a key. */
+void api_idempotency_keep(struct api_request *req, const struct api_idempotency *idempotency,
+	struct ops *ops, const char *object);
 
 /* ---- handlers ---- */
 void api_health(struct api_request *req);
@@ -141,6 +193,28 @@ void api_node_list(struct api_request *req);
 void api_node_get(struct api_request *req);
 void api_node_revoke(struct api_request *req);
 void api_node_telemetry(struct api_request *req);
+void api_node_cordon(struct api_request *req);
+void api_node_uncordon(struct api_request *req);
+void api_node_drain(struct api_request *req);
+void api_node_remove(struct api_request *req);
+void api_customer_create(struct api_request *req);
+void api_customer_list(struct api_request *req);
+void api_customer_get(struct api_request *req);
+void api_customer_revoke(struct api_request *req);
+void api_pool_create(struct api_request *req);
+void api_pool_list(struct api_request *req);
+void api_pool_get(struct api_request *req);
+void api_pool_change(struct api_request *req);
+void api_pool_revoke(struct api_request *req);
+void api_tenant_create(struct api_request *req);
+void api_tenant_list(struct api_request *req);
+void api_tenant_get(struct api_request *req);
+void api_tenant_change(struct api_request *req);
+void api_tenant_revoke(struct api_request *req);
+void api_key_create(struct api_request *req);
+void api_key_list(struct api_request *req);
+void api_key_get(struct api_request *req);
+void api_key_revoke(struct api_request *req);
 void api_token_create(struct api_request *req);
 void api_token_list(struct api_request *req);
 void api_token_delete(struct api_request *req);

@@ -267,6 +267,7 @@ static bool encode_facts(const struct node_record *record, Croft__NodeRecord *me
 		croft__node_fact__init(fact);
 		message->facts[message->n_facts++] = fact;
 		fact->since_us = entry->since_us;
+		fact->until_us = entry->until_us;
 		if (!codec_set(&fact->name, node_fact_name(i)) ||
 			!codec_set(&fact->who, entry->who) || !codec_set(&fact->why, entry->why))
 			return false;
@@ -333,6 +334,7 @@ int codec_node_decode(
 				continue;
 			entry->is_set = true;
 			entry->since_us = message->facts[i]->since_us;
+			entry->until_us = message->facts[i]->until_us;
 			COPY(entry->who, message->facts[i]->who);
 			COPY(entry->why, message->facts[i]->why);
 		}
@@ -341,4 +343,12 @@ int codec_node_decode(
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for record %s", key);
 	*ret = record;
 	return 0;
+}
+
+ProtobufCMessage *codec_whole(ProtobufCMessage *message, bool is_whole)
+{
+	if (is_whole)
+		return message;
+	protobuf_c_message_free_unpacked(message, NULL);
+	return NULL;
 }

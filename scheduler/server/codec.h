@@ -30,3 +30,14 @@ ProtobufCMessage *codec_unpack(const ProtobufCMessageDescriptor *descriptor, con
 
 /* Replaces a string member; false when memory is short. */
 bool codec_set(char **member, const char *text);
+
+/* A message made with malloc() and its init function; NULL when memory is short. */
+#define CODEC_NEW(type, init)                                                                      \
+	__extension__({                                                                            \
+		type *message_ = malloc(sizeof(*message_));                                        \
+		if (message_)                                                                      \
+			init(message_);                                                            \
+		message_;                                                                          \
+	})
+/* A message whose members could not all be made is freed: NULL. */
+ProtobufCMessage *codec_whole(ProtobufCMessage *message, bool is_whole);

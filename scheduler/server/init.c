@@ -23,20 +23,6 @@
 
 #define FIRST "default"
 
-static void put_customer(struct ops *ops)
-{
-	Croft__CustomerRecord *customer = malloc(sizeof(*customer));
-
-	if (customer) {
-		croft__customer_record__init(customer);
-		if (!codec_set(&customer->name, FIRST)) {
-			free(customer);
-			customer = NULL;
-		}
-	}
-	ops_put(ops, customer ? &customer->base : NULL, STORE_ABSENT, "customer/" FIRST);
-}
-
 /* Everything in one batch: a store is initialised or it is not. */
 static int fill_store(struct store *store, struct first_keys *keys, struct err *reterr)
 {
@@ -54,13 +40,13 @@ static int fill_store(struct store *store, struct first_keys *keys, struct err *
 	api_key_new(&server.rng, keys->provider);
 	api_key_new(&server.rng, keys->tenant);
 	server_put_meta(&server, &ops);
-	put_customer(&ops);
-	if (registry_add_pool(registry, &ops, &pool) < 0 ||
-		registry_add_tenant(registry, &ops, FIRST, FIRST) < 0 ||
-		registry_add_key(registry, &ops, keys->provider, ROLE_PROVIDER, FIRST, FIRST, now) <
-			0 ||
-		registry_add_key(registry, &ops, keys->tenant, ROLE_TENANT, FIRST, FIRST, now) <
-			0 ||
+	if (registry_add_customer(registry, &ops, FIRST, now) < 0 ||
+		registry_add_pool(registry, &ops, &pool, now) < 0 ||
+		registry_add_tenant(registry, &ops, FIRST, FIRST, NULL, now) < 0 ||
+		registry_add_key(registry, &ops, keys->provider, ROLE_PROVIDER, FIRST, FIRST, "init",
+			now) < 0 ||
+		registry_add_key(
+			registry, &ops, keys->tenant, ROLE_TENANT, FIRST, FIRST, "init", now) < 0 ||
 		ops.no_memory)
 		r = err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the first records");
 	else

@@ -23,6 +23,9 @@ struct counter_row {
 #define ROW(name, member, help) { name, help, offsetof(struct counters, member) }
 static const struct counter_row counter_rows[] = {
 	ROW("croft_api_unauthenticated_total", unauthenticated, "Requests without a valid key."),
+	ROW("croft_api_rate_limited_total", rate_limited, "Requests over their key's rate."),
+	ROW("croft_api_quota_exceeded_total", quota_exceeded, "Creates over their tenant's quota."),
+	ROW("croft_api_idempotent_total", idempotent, "Requests answered for what the same Idempotency-Key made before."),
 	ROW("croft_api_forbidden_total", forbidden, "Requests whose key may not do what they asked."),
 	ROW("croft_link_messages_total", link_messages, "Messages from nodes and join tokens."),
 	ROW("croft_link_invalid_total", link_invalid, "Malformed messages."),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See registry.h.
+ * See registry.h. Customers, pools, tenants, keys and idempotency stand in registry-who.c.
  */
 #include "server/registry.h"
 
@@ -13,16 +13,6 @@
 #include "server/codec.h"
 
 #define COPY(to, from) ((void)snprintf(to, sizeof(to), "%s", from))
-
-const char *role_name(enum role role)
-{
-	static const char *const names[ROLE_MAX_] = { [ROLE_NONE] = "none",
-		[ROLE_TENANT] = "tenant",
-		[ROLE_CUSTOMER] = "customer-operator",
-		[ROLE_PROVIDER] = "provider-operator" };
-
-	return (unsigned int)role < ROLE_MAX_ ? names[role] : "unknown";
-}
 
 void registry_hash(const char *secret, char ret[static KEY_HEX_SIZE])
 {
@@ -38,38 +28,11 @@ void registry_hash(const char *secret, char ret[static KEY_HEX_SIZE])
 
 /* ---- lookups ---- */
 
-/* By its hash: what the comparison takes tells nothing about the key. */
-const struct key_entry *registry_key(const struct registry *registry, const char *secret)
-{
-	char hex[KEY_HEX_SIZE];
-	struct key_entry *entry = NULL;
-
-	registry_hash(secret, hex);
-	HASH_FIND_STR(registry->keys, hex, entry);
-	return entry && !entry->revoked ? entry : NULL;
-}
-
 struct token_entry *registry_token(const struct registry *registry, const char *id)
 {
 	struct token_entry *entry = NULL;
 
 	HASH_FIND_STR(registry->tokens, id, entry);
-	return entry;
-}
-
-const struct pool_entry *registry_pool(const struct registry *registry, const char *name)
-{
-	struct pool_entry *entry = NULL;
-
-	HASH_FIND_STR(registry->pools, name, entry);
-	return entry;
-}
-
-const struct tenant_entry *registry_tenant(const struct registry *registry, const char *name)
-{
-	struct tenant_entry *entry = NULL;
-
-	HASH_FIND_STR(registry->tenants, name, entry);
 	return entry;
 }
 
@@ -123,104 +86,9 @@ bool registry_pool_may_hold(
 }
 
 /* ---- changes ---- */
-#define NEW_MESSAGE(type, init)                                                                    \
-	__extension__({                                                                            \
-		type *message_ = malloc(sizeof(*message_));                                        \
-		if (message_)                                                                      \
-			init(message_);                                                            \
-		message_;                                                                          \
-	})
-
-/* A message whose members could not all be made is not put. */
-static ProtobufCMessage *whole(ProtobufCMessage *message, bool is_whole)
-{
-	if (is_whole)
-		return message;
-	protobuf_c_message_free_unpacked(message, NULL);
-	return NULL;
-}
-
-int registry_add_key(struct registry *registry, struct ops *ops, const char *secret, enum role role,
-	const char *tenant, const char *customer, int64_t now_us)
-{
-	static const Croft__KeyRole roles[ROLE_MAX_] = { [ROLE_TENANT] =
-								 CROFT__KEY_ROLE__KEY_ROLE_TENANT,
-		[ROLE_CUSTOMER] = CROFT__KEY_ROLE__KEY_ROLE_CUSTOMER_OPERATOR,
-		[ROLE_PROVIDER] = CROFT__KEY_ROLE__KEY_ROLE_PROVIDER_OPERATOR };
-	Croft__KeyRecord *message = NEW_MESSAGE(Croft__KeyRecord, croft__key_record__init);
-	struct key_entry *entry = calloc(1, sizeof(*entry));
-
-	if (!entry || !message) {
-		free(entry);
-		free(message);
-		return -ENOMEM;
-	}
-	registry_hash(secret, entry->hex);
-	entry->role = role;
-	entry->created_us = now_us;
-	COPY(entry->tenant, tenant);
-	COPY(entry->customer, customer);
-	(void)snprintf(entry->hint, sizeof(entry->hint), "%.10s", secret);
-	HASH_ADD_STR(registry->keys, hex, entry);
-	message->role = roles[role];
-	message->created_us = now_us;
-	ops_put(ops,
-		whole(&message->base, codec_set(&message->tenant, tenant) &&
-					      codec_set(&message->customer, customer) &&
-					      codec_set(&message->hint, entry->hint)),
-		STORE_ABSENT, "key/%s", entry->hex);
-	return ops->no_memory ? -ENOMEM : 0;
-}
-
-int registry_add_pool(struct registry *registry, struct ops *ops, const struct pool_record *pool)
-{
-	Croft__PoolRecord *message = NEW_MESSAGE(Croft__PoolRecord, croft__pool_record__init);
-	struct pool_entry *entry = calloc(1, sizeof(*entry));
-
-	if (!entry || !message) {
-		free(entry);
-		free(message);
-		return -ENOMEM;
-	}
-	entry->record = *pool;
-	HASH_ADD_STR(registry->pools, record.name, entry);
-	message->cpu_overcommit_percent = pool->cpu_overcommit_percent;
-	message->shared = pool->shared;
-	ops_put(ops,
-		whole(&message->base,
-			codec_set(&message->name, pool->name) &&
-				codec_set(&message->customer, pool->customer) &&
-				codec_set(&message->responsibility,
-					pool->responsibility == RESPONSIBILITY_MANAGED ? "managed"
-										       : "self")),
-		STORE_ANY, "pool/%s", pool->name);
-	return ops->no_memory ? -ENOMEM : 0;
-}
-
-int registry_add_tenant(
-	struct registry *registry, struct ops *ops, const char *name, const char *customer)
-{
-	Croft__TenantRecord *message = NEW_MESSAGE(Croft__TenantRecord, croft__tenant_record__init);
-	struct tenant_entry *entry = calloc(1, sizeof(*entry));
-
-	if (!entry || !message) {
-		free(entry);
-		free(message);
-		return -ENOMEM;
-	}
-	COPY(entry->name, name);
-	COPY(entry->customer, customer);
-	HASH_ADD_STR(registry->tenants, name, entry);
-	ops_put(ops,
-		whole(&message->base,
-			codec_set(&message->name, name) && codec_set(&message->customer, customer)),
-		STORE_ANY, "tenant/%s", name);
-	return ops->no_memory ? -ENOMEM : 0;
-}
-
 void registry_put_token(struct ops *ops, const struct token_entry *token)
 {
-	Croft__TokenRecord *message = NEW_MESSAGE(Croft__TokenRecord, croft__token_record__init);
+	Croft__TokenRecord *message = CODEC_NEW(Croft__TokenRecord, croft__token_record__init);
 	bool is_whole;
 
 	if (!message) {
@@ -237,7 +105,7 @@ void registry_put_token(struct ops *ops, const struct token_entry *token)
 		   codec_set(&message->used_by, token->used_by) &&
 		   codec_fields_encode(token->labels, token->n_labels, &message->labels,
 			   &message->n_labels) == 0;
-	ops_put(ops, whole(&message->base, is_whole), STORE_ANY, "token/%s", token->id);
+	ops_put(ops, codec_whole(&message->base, is_whole), STORE_ANY, "token/%s", token->id);
 }
 
 static int copy_labels(const struct token_entry *from, struct token_entry *to)
@@ -325,7 +193,7 @@ int registry_add_template(struct registry *registry, struct ops *ops, const char
 		.size = size,
 		.created_us = now_us };
 	Croft__TemplateRecord *message =
-		NEW_MESSAGE(Croft__TemplateRecord, croft__template_record__init);
+		CODEC_NEW(Croft__TemplateRecord, croft__template_record__init);
 
 	if (!message)
 		return -ENOMEM;
@@ -339,7 +207,7 @@ int registry_add_template(struct registry *registry, struct ops *ops, const char
 	}
 	/* versions are read back in the order of keys */
 	ops_put(ops,
-		whole(&message->base, codec_set(&message->name, name) &&
+		codec_whole(&message->base, codec_set(&message->name, name) &&
 					      codec_set(&message->tenant, tenant) &&
 					      codec_set(&message->digest, digest)),
 		STORE_ABSENT, "template/%s/%s/%010u", tenant, name, version.version);
@@ -350,7 +218,7 @@ int registry_add_revoked(struct registry *registry, struct ops *ops, const char 
 	const char *public_key, int64_t now_us)
 {
 	Croft__RevokedRecord *message =
-		NEW_MESSAGE(Croft__RevokedRecord, croft__revoked_record__init);
+		CODEC_NEW(Croft__RevokedRecord, croft__revoked_record__init);
 	struct revoked_entry *entry = calloc(1, sizeof(*entry));
 
 	if (!entry || !message) {
@@ -364,7 +232,7 @@ int registry_add_revoked(struct registry *registry, struct ops *ops, const char 
 	HASH_ADD_STR(registry->revoked, node, entry);
 	message->revoked_us = now_us;
 	ops_put(ops,
-		whole(&message->base, codec_set(&message->node, node) &&
+		codec_whole(&message->base, codec_set(&message->node, node) &&
 					      codec_set(&message->public_key, public_key)),
 		STORE_ANY, "revoked/%s", node);
 	return ops->no_memory ? -ENOMEM : 0;
@@ -388,27 +256,6 @@ struct loading {
 	struct err *err;
 };
 
-static int load_key(struct registry *registry, const char *key, const ProtobufCMessage *base)
-{
-	const Croft__KeyRecord *message = (const Croft__KeyRecord *)base;
-	struct key_entry *entry = calloc(1, sizeof(*entry));
-
-	if (!entry)
-		return -ENOMEM;
-	COPY(entry->hex, key + strlen("key/"));
-	COPY(entry->tenant, message->tenant);
-	COPY(entry->customer, message->customer);
-	COPY(entry->hint, message->hint);
-	entry->created_us = message->created_us;
-	entry->revoked = message->revoked;
-	entry->role = message->role == CROFT__KEY_ROLE__KEY_ROLE_PROVIDER_OPERATOR   ? ROLE_PROVIDER
-		      : message->role == CROFT__KEY_ROLE__KEY_ROLE_CUSTOMER_OPERATOR ? ROLE_CUSTOMER
-		      : message->role == CROFT__KEY_ROLE__KEY_ROLE_TENANT            ? ROLE_TENANT
-										     : ROLE_NONE;
-	HASH_ADD_STR(registry->keys, hex, entry);
-	return 0;
-}
-
 static int load_token(struct registry *registry, const char *key, const ProtobufCMessage *base)
 {
 	const Croft__TokenRecord *message = (const Croft__TokenRecord *)base;
@@ -428,39 +275,6 @@ static int load_token(struct registry *registry, const char *key, const Protobuf
 		r = registry_add_token(registry, NULL, &entry);
 	codec_fields_free(entry.labels, entry.n_labels);
 	return r;
-}
-
-static int load_pool(struct registry *registry, const char *key, const ProtobufCMessage *base)
-{
-	const Croft__PoolRecord *message = (const Croft__PoolRecord *)base;
-	struct pool_entry *entry = calloc(1, sizeof(*entry));
-
-	(void)key;
-	if (!entry)
-		return -ENOMEM;
-	COPY(entry->record.name, message->name);
-	COPY(entry->record.customer, message->customer);
-	entry->record.cpu_overcommit_percent = message->cpu_overcommit_percent;
-	entry->record.shared = message->shared;
-	entry->record.responsibility = strcmp(message->responsibility, "managed")
-					       ? RESPONSIBILITY_SELF
-					       : RESPONSIBILITY_MANAGED;
-	HASH_ADD_STR(registry->pools, record.name, entry);
-	return 0;
-}
-
-static int load_tenant(struct registry *registry, const char *key, const ProtobufCMessage *base)
-{
-	const Croft__TenantRecord *message = (const Croft__TenantRecord *)base;
-	struct tenant_entry *entry = calloc(1, sizeof(*entry));
-
-	(void)key;
-	if (!entry)
-		return -ENOMEM;
-	COPY(entry->name, message->name);
-	COPY(entry->customer, message->customer);
-	HASH_ADD_STR(registry->tenants, name, entry);
-	return 0;
 }
 
 static int load_template(struct registry *registry, const char *key, const ProtobufCMessage *base)
@@ -518,10 +332,13 @@ int registry_load(struct registry *ret, struct store *store, struct err *reterr)
 	struct registry registry = { .keys = NULL };
 	struct err err = ERR_NULL;
 	const struct loading loading = { &registry, &err };
-	struct loader loaders[] = { { "pool/", &croft__pool_record__descriptor, load_pool,
-					    loading },
-		{ "tenant/", &croft__tenant_record__descriptor, load_tenant, loading },
-		{ "key/", &croft__key_record__descriptor, load_key, loading },
+	struct loader loaders[] = { { "customer/", &croft__customer_record__descriptor,
+					    registry_load_customer, loading },
+		{ "pool/", &croft__pool_record__descriptor, registry_load_pool, loading },
+		{ "tenant/", &croft__tenant_record__descriptor, registry_load_tenant, loading },
+		{ "key/", &croft__key_record__descriptor, registry_load_key, loading },
+		{ "idempotency/", &croft__idempotency_record__descriptor, registry_load_idempotency,
+			loading },
 		{ "token/", &croft__token_record__descriptor, load_token, loading },
 		{ "template/", &croft__template_record__descriptor, load_template, loading },
 		{ "revoked/", &croft__revoked_record__descriptor, load_revoked, loading } };
@@ -534,6 +351,7 @@ int registry_load(struct registry *ret, struct store *store, struct err *reterr)
 			*reterr = err;
 		return -EIO;
 	}
+	registry_sort_idempotency(&registry);
 	*ret = registry;
 	return 0;
 }
@@ -550,10 +368,12 @@ int registry_load(struct registry *ret, struct store *store, struct err *reterr)
 
 void registry_deinit(struct registry *registry)
 {
+	FREE_ALL(customer_entry, registry->customers, (void)0);
 	FREE_ALL(key_entry, registry->keys, (void)0);
 	FREE_ALL(token_entry, registry->tokens, codec_fields_free(entry->labels, entry->n_labels));
 	FREE_ALL(pool_entry, registry->pools, (void)0);
 	FREE_ALL(tenant_entry, registry->tenants, (void)0);
 	FREE_ALL(template_entry, registry->templates, free(entry->versions));
 	FREE_ALL(revoked_entry, registry->revoked, (void)0);
+	FREE_ALL(idempotency_entry, registry->idempotency, (void)0);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scheduler's small records in memory: keys, join tokens, pools, tenants, templates, and keys of revoked nodes.
- * Loaded from the store at start; each change is made here and put into the same batch as what it belongs to.
+ * The scheduler's small records in memory: customers, pools, tenants, keys, join tokens, templates, keys of revoked
+ * nodes, and what creates with an Idempotency-Key made. Loaded from the store at start; each change is made here and put into the same batch as what it belongs to.
  * When a commit fails all of it is thrown away and loaded again.
  */
 #pragma once
@@ -11,12 +11,37 @@
 #include "base/table.h"
 #include "fleet/fleet.h"
 #include "server/ops.h"
+#include "server/rate.h"
 #include "wire/endpoint.h"
 
 #define KEY_HEX_SIZE 65
 
-enum role { ROLE_NONE, ROLE_TENANT, ROLE_CUSTOMER, ROLE_PROVIDER, ROLE_MAX_ };
+enum role {
+	ROLE_NONE,
+	ROLE_TENANT,
+	ROLE_CUSTOMER_PLANNER, /* a planner reads what its operator reads, and changes nothing */
+	ROLE_CUSTOMER,
+	ROLE_PROVIDER_PLANNER,
+	ROLE_PROVIDER,
+	ROLE_MAX_
+};
 const char *role_name(enum role role);
+enum role role_by_name(const char *name); /* ROLE_NONE: there is none of that name */
+static inline bool role_is_provider(enum role role)
+{
+	return role == ROLE_PROVIDER || role == ROLE_PROVIDER_PLANNER;
+}
+static inline bool role_is_customer(enum role role)
+{
+	return role == ROLE_CUSTOMER || role == ROLE_CUSTOMER_PLANNER;
+}
+
+struct customer_entry {
+	char name[ID_NAME_MAX + 1];
+	int64_t created_us;
+	int64_t revoked_us; /* its keys, tenants' keys included, are refused; 0: not */
+	UT_hash_handle hh;
+};
 
 struct key_entry {
 	char hex[KEY_HEX_SIZE]; /* SHA-256 of the key; the key itself is nowhere */
@@ -24,10 +49,13 @@ struct key_entry {
 	char tenant[ID_NAME_MAX + 1]; /* "": may not act as a tenant */
 	char customer[ID_NAME_MAX + 1];
 	char hint[16];
+	char name[ID_NAME_MAX + 1]; /* a note of whoever made it */
 	int64_t created_us;
 	bool revoked;
+	struct rate rate; /* of this process */
 	UT_hash_handle hh;
 };
+#define KEY_ID_LEN 20 /* a key's id: so many digits of its hash */
 
 struct token_entry {
 	char id[ID_SIZE];
@@ -45,12 +73,26 @@ struct token_entry {
 
 struct pool_entry {
 	struct pool_record record;
+	int64_t created_us;
+	int64_t revoked_us; /* nothing is placed there; 0: not */
 	UT_hash_handle hh;
 };
 
 struct tenant_entry {
 	char name[ID_NAME_MAX + 1];
 	char customer[ID_NAME_MAX + 1];
+	struct fleet_quota quota;
+	int64_t created_us;
+	int64_t revoked_us; /* its keys are refused; 0: not */
+	UT_hash_handle hh;
+};
+
+#define IDEMPOTENCY_USEC (INT64_C(24) * 3600 * USEC_PER_SEC)
+struct idempotency_entry {
+	char hex[KEY_HEX_SIZE];         /* SHA-256 of whose it is and the header's text */
+	char fingerprint[KEY_HEX_SIZE]; /* of path and body */
+	char object[ID_NAME_MAX + 1];   /* what was made */
+	int64_t created_us;
 	UT_hash_handle hh;
 };
 
@@ -78,12 +120,14 @@ struct revoked_entry {
 };
 
 struct registry {
+	struct customer_entry *customers;
 	struct key_entry *keys;
 	struct token_entry *tokens;
 	struct pool_entry *pools;
 	struct tenant_entry *tenants;
 	struct template_entry *templates;
 	struct revoked_entry *revoked;
+	struct idempotency_entry *idempotency; /* in the order of their making */
 };
 
 /* 0, STORE_CORRUPT, STORE_FAILED. */
@@ -91,10 +135,14 @@ int registry_load(struct registry *ret, struct store *store, struct err *reterr)
 void registry_deinit(struct registry *registry);
 
 /* NULL: absent. */
-const struct key_entry *registry_key(const struct registry *registry, const char *secret);
+struct customer_entry *registry_customer(const struct registry *registry, const char *name);
+/* By the secret; a revoked key, or one whose tenant or customer was revoked, is absent. */
+struct key_entry *registry_key(const struct registry *registry, const char *secret);
+struct key_entry *registry_key_by_id(const struct registry *registry, const char *id); /* also a revoked one */
 struct token_entry *registry_token(const struct registry *registry, const char *id);
-const struct pool_entry *registry_pool(const struct registry *registry, const char *name);
-const struct tenant_entry *registry_tenant(const struct registry *registry, const char *name);
+struct pool_entry *registry_pool(const struct registry *registry, const char *name);
+struct tenant_entry *registry_tenant(const struct registry *registry, const char *name);
+struct idempotency_entry *registry_idempotency(const struct registry *registry, const char *hex);
 const struct revoked_entry *registry_revoked(const struct registry *registry, const char *node);
 /* The tenant's own template, else everybody's. */
 const struct template_entry *registry_template(
@@ -105,11 +153,26 @@ static inline const struct template_version *template_latest(const struct templa
 }
 
 /* Changes, each with its operation added to `ops`. 0 or -ENOMEM. Texts were checked before. */
+int registry_add_customer(
+	struct registry *registry, struct ops *ops, const char *name, int64_t now_us);
 int registry_add_key(struct registry *registry, struct ops *ops, const char *secret, enum role role,
-	const char *tenant, const char *customer, int64_t now_us);
-int registry_add_pool(struct registry *registry, struct ops *ops, const struct pool_record *pool);
-int registry_add_tenant(
-	struct registry *registry, struct ops *ops, const char *name, const char *customer);
+	const char *tenant, const char *customer, const char *name, int64_t now_us);
+/* A zeroed table of owners is filled with the default that `responsibility` names. */
+int registry_add_pool(struct registry *registry, struct ops *ops, const struct pool_record *pool,
+	int64_t now_us);
+int registry_add_tenant(struct registry *registry, struct ops *ops, const char *name,
+	const char *customer, const struct fleet_quota *quota, int64_t now_us);
+/* Replaces what was there under `hex`. */
+int registry_add_idempotency(struct registry *registry, struct ops *ops, const char *hex,
+	const char *fingerprint, const char *object, int64_t now_us);
+/* Those made before `before_us` leave, at most `max` at once. */
+void registry_forget_idempotency(
+	struct registry *registry, struct ops *ops, int64_t before_us, size_t max);
+/* The entry as it is now. */
+void registry_put_customer(struct ops *ops, const struct customer_entry *customer);
+void registry_put_key(struct ops *ops, const struct key_entry *key);
+void registry_put_pool(struct ops *ops, const struct pool_entry *pool);
+void registry_put_tenant(struct ops *ops, const struct tenant_entry *tenant);
 int registry_add_token(
 	struct registry *registry, struct ops *ops, const struct token_entry *token); /* copied */
 int registry_add_template(struct registry *registry, struct ops *ops, const char *tenant,
@@ -117,7 +180,6 @@ int registry_add_template(struct registry *registry, struct ops *ops, const char
 	const struct template_version **ret);
 int registry_add_revoked(struct registry *registry, struct ops *ops, const char *node,
 	const char *public_key, int64_t now_us);
-/* The token as it is now. */
 void registry_put_token(struct ops *ops, const struct token_entry *token);
 void registry_remove_token(struct registry *registry, struct ops *ops, struct token_entry *token);
 void registry_remove_revoked(struct registry *registry, struct ops *ops, const char *node);
@@ -128,3 +190,14 @@ bool registry_pool_may_hold(
 	const struct registry *registry, const char *pool, const char *digest, uint64_t *ret_size);
 /* SHA-256 of a text as 64 hex digits. */
 void registry_hash(const char *secret, char ret[static KEY_HEX_SIZE]);
+
+/* ---- registry-who.c's part of loading and freeing; each also named in registry.c's table ---- */
+int registry_load_customer(
+	struct registry *registry, const char *key, const ProtobufCMessage *message);
+int registry_load_key(struct registry *registry, const char *key, const ProtobufCMessage *message);
+int registry_load_pool(struct registry *registry, const char *key, const ProtobufCMessage *message);
+int registry_load_tenant(
+	struct registry *registry, const char *key, const ProtobufCMessage *message);
+int registry_load_idempotency(
+	struct registry *registry, const char *key, const ProtobufCMessage *message);
+void registry_sort_idempotency(struct registry *registry); /* they were loaded by their hashes */

@@ -269,6 +269,7 @@ static bool on_body(struct http_call *call, const void *data, size_t size, void 
 static void fail(struct api_request *req, const char *sandbox, const struct err *err)
 {
 	const struct failure_context context = { .responsibility = RESPONSIBILITY_SELF,
+		.table = NULL, /* who calls is not known by a key here */
 		.trace = &req->trace,
 		.sandbox = id_is_valid(sandbox) ? sandbox : NULL,
 		.began_us = req->began_us,

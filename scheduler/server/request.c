@@ -138,11 +138,13 @@ static int read_metadata(json_t *body, struct create_request *request, struct er
 	return 0;
 }
 
-/* The pool: as named, when it is the tenant's customer's or shared; else the customer's first. */
+/* The pool: as named, when it is the tenant's customer's or shared; else the customer's first, else the first that
+ * is shared. */
 static int choose_pool(const json_t *body, const struct server *server, const char *tenant,
 	char *ret, size_t size, struct err *reterr)
 {
 	const struct tenant_entry *entry = registry_tenant(&server->registry, tenant);
+	const struct pool_entry *best = NULL;
 	const char *asked = "";
 	int r = json_get_string(body, "pool", ID_NAME_MAX, &asked, reterr);
 
@@ -151,10 +153,16 @@ static int choose_pool(const json_t *body, const struct server *server, const ch
 	for (const struct pool_entry *pool = server->registry.pools; pool; pool = pool->hh.next) {
 		bool own = entry && !strcmp(pool->record.customer, entry->customer);
 
-		if (*asked ? strcmp(asked, pool->record.name) != 0 || (!own && !pool->record.shared)
-			   : !own)
+		if (pool->revoked_us || (!own && !pool->record.shared) ||
+			(*asked && strcmp(asked, pool->record.name) != 0))
 			continue;
-		(void)snprintf(ret, size, "%s", pool->record.name);
+		if (!best || own)
+			best = pool;
+		if (own)
+			break;
+	}
+	if (best) {
+		(void)snprintf(ret, size, "%s", best->record.name);
 		return 0;
 	}
 	return err_set(

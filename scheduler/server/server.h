@@ -28,6 +28,9 @@ struct counters {
 	uint64_t http_requests[6]; /* by hundreds of the status */
 	uint64_t unauthenticated;
 	uint64_t forbidden;
+	uint64_t rate_limited;
+	uint64_t quota_exceeded;
+	uint64_t idempotent;
 	uint64_t link_messages;
 	uint64_t link_invalid; /* frames that were malformed */
 	uint64_t link_unsupported;

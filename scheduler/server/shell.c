@@ -19,6 +19,7 @@
 #define STALL_USEC (500 * USEC_PER_MSEC)
 #define RECOVER_USEC (1 * USEC_PER_SEC)
 #define FORGET_SEC 10
+#define FORGET_MAX 4096 /* Idempotency-Keys at once */
 
 static void arm(struct event *event, int64_t usec)
 {
@@ -404,6 +405,8 @@ static void on_forget(evutil_socket_t fd, short what, void *user)
 		ops_delete(&ops, "history/%s", entry->id);
 		history_drop(&shell->history);
 	}
+	registry_forget_idempotency(&shell->server->registry, &ops,
+		clock_realtime_usec() - IDEMPOTENCY_USEC, FORGET_MAX);
 	if (ops.n)
 		shell_commit(shell, &ops, NULL, NULL);
 	ops_deinit(&ops);

@@ -171,15 +171,22 @@ void telemetry_count_sandbox(
 	}
 }
 
-/* Of one tenant, or of all. */
-static void sum(const struct telemetry *telemetry, const char *tenant, enum fail_stage stage,
+static bool all_tenants(const char *tenant, const void *user)
+{
+	(void)tenant;
+	(void)user;
+	return true;
+}
+
+static void sum(const struct telemetry *telemetry,
+	bool (*wanted)(const char *tenant, const void *user), const void *user, enum fail_stage stage,
 	struct stage_count *ret)
 {
 	memset(ret, 0, sizeof(*ret));
 	for (const struct tenant_stages *t = telemetry->tenants; t; t = t->hh.next) {
 		const struct stage_count *count = &t->stages[stage];
 
-		if (tenant && strcmp(tenant, t->tenant))
+		if (!wanted(t->tenant, user))
 			continue;
 		ret->ok += count->ok;
 		ret->failed += count->failed;
@@ -194,7 +201,7 @@ void telemetry_totals(
 {
 	struct stage_count count;
 
-	sum(telemetry, NULL, stage, &count);
+	sum(telemetry, all_tenants, NULL, stage, &count);
 	ret->ok = count.ok;
 	ret->failed = count.failed;
 	ret->skipped = count.skipped;
@@ -202,7 +209,8 @@ void telemetry_totals(
 	ret->p99_ms = histogram_quantile(&count.took, 0.99) / 1000.0;
 }
 
-json_t *telemetry_stages_json(const struct telemetry *telemetry, const char *tenant)
+json_t *telemetry_stages_json(const struct telemetry *telemetry,
+	bool (*wanted)(const char *tenant, const void *user), const void *user)
 {
 	json_t *list = json_array();
 	double product = 1.0;
@@ -214,7 +222,7 @@ json_t *telemetry_stages_json(const struct telemetry *telemetry, const char *ten
 		struct stage_count c;
 		double success;
 
-		sum(telemetry, tenant, stage, &c);
+		sum(telemetry, wanted, user, stage, &c);
 		if (!is_start && c.ok + c.failed + c.skipped == 0)
 			continue;
 		success = c.ok + c.failed ? (double)c.ok / (double)(c.ok + c.failed) : 1.0;

@@ -36,8 +36,9 @@ void telemetry_count_sandbox(
 	struct telemetry *telemetry, const struct sandbox_record *record, bool is_over);
 
 /* The table: {"stages": [{"stage", "attempts", "ok", "failed", "skipped", "success", "p50_ms", ...}], "product"}.
- * `tenant` NULL: of all. */
-json_t *telemetry_stages_json(const struct telemetry *telemetry, const char *tenant);
+ * Of the tenants that `wanted` says yes to; "" is a sandbox that nobody knows any more. */
+json_t *telemetry_stages_json(const struct telemetry *telemetry,
+	bool (*wanted)(const char *tenant, const void *user), const void *user);
 /* {"received", "acked", "repeated", "gaps", "lost"} of a node: gaps are what its spool said that it had no room for,
  * lost is what never came. */
 json_t *telemetry_node_json(const struct telemetry *telemetry, const char *node);

@@ -90,7 +90,8 @@ json_t *view_sandbox_detail(const struct server *server, const struct sandbox_re
  * readers'. Attempts are a peer's numbers: they are stepped through, not counted through. */
 json_t *view_stages(const struct server *server, const struct sandbox_record *record)
 {
-	enum responsibility responsibility = api_responsibility(server, record->pool);
+	const struct failure_context context = { .responsibility = RESPONSIBILITY_SELF,
+		.table = api_responsibility(server, record->pool) };
 	json_t *list = json_array();
 	int64_t attempt = -1, next;
 
@@ -105,14 +106,14 @@ json_t *view_stages(const struct server *server, const struct sandbox_record *re
 			for (size_t i = 0; i < record->n_stages; i++)
 				if (record->stages[i].stage == stage && record->stages[i].attempt == next)
 					(void)json_array_append_new(
-						list, json_stage(&record->stages[i], responsibility));
+						list, json_stage(&record->stages[i], &context));
 	}
 }
 
 json_t *view_failure(const struct server *server, const struct sandbox_record *record)
 {
-	const struct failure_context context = { .responsibility =
-							 api_responsibility(server, record->pool),
+	const struct failure_context context = { .responsibility = RESPONSIBILITY_SELF,
+		.table = api_responsibility(server, record->pool),
 		.trace = *record->trace.trace_id ? &record->trace : NULL,
 		.sandbox = record->id,
 		.operation = *record->operation ? record->operation : NULL,
@@ -209,8 +210,9 @@ static json_t *facts(const struct node_record *record)
 
 		if (fact->is_set)
 			(void)json_object_set_new(object, node_fact_name(i),
-				json_pack("{s:s, s:s, s:o}", "who", fact->who, "why", fact->why,
-					"since", view_time(fact->since_us)));
+				json_pack("{s:s, s:s, s:o, s:o}", "who", fact->who, "why",
+					fact->why, "since", view_time(fact->since_us), "until",
+					view_time(fact->until_us)));
 	}
 	return object;
 }
@@ -232,8 +234,8 @@ static json_t *capacity(const struct fleet_node_view *view)
 json_t *view_node(const struct server *server, const struct fleet_node_view *view)
 {
 	const struct node_record *record = view->record;
-	const struct failure_context context = { .responsibility =
-							 api_responsibility(server, record->pool),
+	const struct failure_context context = { .responsibility = RESPONSIBILITY_SELF,
+		.table = api_responsibility(server, record->pool),
 		.node = record->id,
 		.pool = record->pool };
 	json_t *object = json_pack(

@@ -48,13 +48,14 @@ static void add_strangers(struct rig *rig)
 	api_key_new(&rng, rig->operator);
 	ck_assert_int_eq(store_open(&store, NULL, &config, &err), 0);
 	ck_assert_int_eq(registry_load(&registry, store, &err), 0);
-	ck_assert_int_eq(registry_add_pool(&registry, &ops, &pool), 0);
-	ck_assert_int_eq(registry_add_tenant(&registry, &ops, "other", "other"), 0);
-	ck_assert_int_eq(
-		registry_add_key(&registry, &ops, rig->stranger, ROLE_TENANT, "other", "other", 1),
+	ck_assert_int_eq(registry_add_customer(&registry, &ops, "other", 1), 0);
+	ck_assert_int_eq(registry_add_pool(&registry, &ops, &pool, 1), 0);
+	ck_assert_int_eq(registry_add_tenant(&registry, &ops, "other", "other", NULL, 1), 0);
+	ck_assert_int_eq(registry_add_key(&registry, &ops, rig->stranger, ROLE_TENANT, "other",
+				 "other", "", 1),
 		0);
 	ck_assert_int_eq(registry_add_key(&registry, &ops, rig->operator, ROLE_CUSTOMER, "other",
-				 "other", 1),
+				 "other", "", 1),
 		0);
 	ck_assert_int_eq(store_commit_wait(store, ops.list, ops.n, &err), 0);
 	registry_deinit(&registry);
@@ -120,6 +121,12 @@ static void on_done(struct http_call *call, const struct err *err, void *user)
 	COPY(answer->traceparent, header ? header : "");
 	header = http_call_header(call, "x-next-token");
 	COPY(answer->next, header ? header : "");
+	header = http_call_header(call, "x-ratelimit-limit");
+	COPY(answer->limit, header ? header : "");
+	header = http_call_header(call, "x-ratelimit-remaining");
+	COPY(answer->left, header ? header : "");
+	header = http_call_header(call, "retry-after");
+	COPY(answer->retry, header ? header : "");
 }
 
 static void on_header(struct http_call *call, int status, void *user)
@@ -491,7 +498,12 @@ void node_dial(struct fake_node *node, const struct curve_keys *keys)
 
 void node_token(struct fake_node *node, struct rig *rig, const char *key)
 {
-	struct answer answer = rig_call(rig, "POST", "/v1/tokens", key, "{}");
+	node_token_of(node, rig, key, "{}");
+}
+
+void node_token_of(struct fake_node *node, struct rig *rig, const char *key, const char *body)
+{
+	struct answer answer = rig_call(rig, "POST", "/v1/tokens", key, body);
 	char *file = strdup(json_string_value(json_object_get(answer.json, "file"))), *rest, *line;
 	struct err err = ERR_NULL;
 
@@ -595,7 +607,15 @@ void node_connect(struct fake_node *node)
 
 void node_join(struct fake_node *node, struct rig *rig)
 {
-	node_token(node, rig, rig->keys.provider);
+	node_join_pool(node, rig, "");
+}
+
+void node_join_pool(struct fake_node *node, struct rig *rig, const char *pool)
+{
+	char body[128];
+
+	(void)snprintf(body, sizeof(body), "{\"pool\":\"%s\"}", pool);
+	node_token_of(node, rig, rig->keys.provider, *pool ? body : "{}");
 	node_enroll(node);
 	ck_assert_msg(!err_is_set(&node->refusal), "%s", node->refusal.msg);
 	node_connect(node);

@@ -48,6 +48,7 @@ struct answer {
 	size_t size;
 	char traceparent[TRACEPARENT_SIZE];
 	char next[64]; /* x-next-token */
+	char limit[16], left[16], retry[16]; /* X-RateLimit-Limit, -Remaining, Retry-After */
 	bool begun, done;
 	struct err err; /* the call itself failed */
 };
@@ -105,6 +106,7 @@ struct fake_node {
 
 /* Makes a join token by the API and remembers what is in its file. */
 void node_token(struct fake_node *node, struct rig *rig, const char *key);
+void node_token_of(struct fake_node *node, struct rig *rig, const char *key, const char *body);
 /* Connects; returns when it is up or refused, or after two seconds. */
 void node_dial(struct fake_node *node, const struct curve_keys *keys);
 /* Connects with the token and sends Enroll; returns when it was answered. */
@@ -112,6 +114,7 @@ void node_enroll(struct fake_node *node);
 /* Connects with the node's own key, says hello and an empty inventory; returns when welcomed or refused. */
 void node_connect(struct fake_node *node);
 void node_join(struct fake_node *node, struct rig *rig);
+void node_join_pool(struct fake_node *node, struct rig *rig, const char *pool); /* "": the first */
 void node_close(struct fake_node *node);
 void node_send(struct fake_node *node, Croft__Envelope *envelope);
 void node_report(struct fake_node *node, enum report_state state);

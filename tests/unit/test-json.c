@@ -115,10 +115,12 @@ END_TEST
 
 START_TEST(test_stage)
 {
+	const struct failure_context managed = { .responsibility = RESPONSIBILITY_MANAGED },
+				     self = { .responsibility = RESPONSIBILITY_SELF };
 	struct stage_record record = { .stage = STAGE_NETWORK, .outcome = RESULT_SKIPPED, .reason = "not built yet",
 		.began_us = 1764425034123000, .took_us = 1500, .attempt = 2, .generation = 3,
 		.sandbox = "abcdefghijklmnopqrst" };
-	json_t *stage = json_stage(&record, RESPONSIBILITY_MANAGED);
+	json_t *stage = json_stage(&record, &managed);
 
 	ck_assert_ptr_nonnull(stage);
 	ck_assert_str_eq(text(stage, "stage"), "network");
@@ -130,7 +132,7 @@ START_TEST(test_stage)
 	json_decref(stage);
 	record.outcome = RESULT_FAILED;
 	record.failure = make_err();
-	stage = json_stage(&record, RESPONSIBILITY_SELF);
+	stage = json_stage(&record, &self);
 	ck_assert_str_eq(text(json_object_get(stage, "failure"), "code"), "NO_CAPACITY");
 	json_decref(stage);
 }
