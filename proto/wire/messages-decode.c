@@ -164,6 +164,7 @@ int welcome_decode(const Croft__Welcome *message, struct welcome *ret, struct er
 {
 	struct welcome welcome = {
 		.heartbeat_ms = message->heartbeat_ms,
+		.lease_ms = message->lease_ms,
 		.telemetry_acked = message->telemetry_acked,
 		.realtime_us = message->realtime_us,
 	};
@@ -187,8 +188,15 @@ void heartbeat_decode(const Croft__Heartbeat *message, struct heartbeat *ret)
 		.schedulable = message->schedulable,
 		.starting = message->starting,
 		.running = message->running,
+		.number = message->number,
+		.lease_ms = message->lease_ms,
 		.realtime_us = message->realtime_us,
 	};
+}
+
+void lease_grant_decode(const Croft__LeaseGrant *message, struct lease_grant *ret)
+{
+	*ret = (struct lease_grant){ .heartbeat = message->heartbeat, .lease_ms = message->lease_ms };
 }
 
 static void capacity_report_cleanup(struct capacity_report *report)

@@ -213,6 +213,7 @@ static const char *const end_reasons[END_REASON_MAX_] = {
 	[END_UNKNOWN] = "unknown",
 	[END_FAILED] = "failed",
 	[END_GUEST] = "guest",
+	[END_DRAINED] = "drained",
 };
 
 const char *end_reason_name(enum end_reason reason)
@@ -373,6 +374,7 @@ Croft__Welcome *welcome_encode(const struct welcome *welcome)
 	if (!to)
 		return NULL;
 	to->heartbeat_ms = welcome->heartbeat_ms;
+	to->lease_ms = welcome->lease_ms;
 	to->telemetry_acked = welcome->telemetry_acked;
 	to->realtime_us = welcome->realtime_us;
 	if (!put_text(&to->node_id, welcome->node) || !put_text(&to->pool, welcome->pool) ||
@@ -390,7 +392,20 @@ Croft__Heartbeat *heartbeat_encode(const struct heartbeat *heartbeat)
 	to->schedulable = heartbeat->schedulable;
 	to->starting = heartbeat->starting;
 	to->running = heartbeat->running;
+	to->number = heartbeat->number;
+	to->lease_ms = heartbeat->lease_ms;
 	to->realtime_us = heartbeat->realtime_us;
+	return to;
+}
+
+Croft__LeaseGrant *lease_grant_encode(const struct lease_grant *grant)
+{
+	Croft__LeaseGrant *to = NEW(lease_grant, LeaseGrant);
+
+	if (!to)
+		return NULL;
+	to->heartbeat = grant->heartbeat;
+	to->lease_ms = grant->lease_ms;
 	return to;
 }
 

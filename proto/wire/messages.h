@@ -129,6 +129,7 @@ struct welcome {
 	char lineage[ID_SIZE];
 	uint64_t telemetry_acked;
 	int64_t realtime_us;
+	uint32_t lease_ms; /* 0: VMs of this pool have none */
 };
 Croft__Welcome *welcome_encode(const struct welcome *welcome);
 int welcome_decode(const Croft__Welcome *message, struct welcome *ret, struct err *reterr);
@@ -138,9 +139,18 @@ struct heartbeat {
 	uint32_t starting;
 	uint32_t running;
 	int64_t realtime_us;
+	uint64_t number;   /* 0: an agent without leases */
+	uint32_t lease_ms; /* every VM there has a lease of at most this; 0: not every one */
 };
 Croft__Heartbeat *heartbeat_encode(const struct heartbeat *heartbeat);
 void heartbeat_decode(const Croft__Heartbeat *message, struct heartbeat *ret);
+
+struct lease_grant {
+	uint64_t heartbeat; /* the number that it answers */
+	uint32_t lease_ms;
+};
+Croft__LeaseGrant *lease_grant_encode(const struct lease_grant *grant);
+void lease_grant_decode(const Croft__LeaseGrant *message, struct lease_grant *ret);
 
 struct capacity_report {
 	struct node_capacity capacity;
@@ -163,6 +173,7 @@ enum end_reason {
 	END_UNKNOWN,    /* nobody knows it: drift */
 	END_FAILED,     /* start or life failed; the failure says how */
 	END_GUEST,      /* the guest powered itself off */
+	END_DRAINED,    /* its node was drained and the deadline came */
 	END_REASON_MAX_
 };
 const char *end_reason_name(enum end_reason reason);  /* "request", ...; "" for END_NONE */

@@ -22,6 +22,7 @@ int fleet_new(struct fleet **ret, const struct fleet_config *config)
 	TAILQ_INIT(&fleet->queue);
 	TAILQ_INIT(&fleet->dirty_sandboxes);
 	TAILQ_INIT(&fleet->dirty_nodes);
+	fleet->replace_timer = (struct timer)TIMER_NULL(TIMER_REPLACE, NULL);
 	fleet->queue_timer = (struct timer)TIMER_NULL(TIMER_QUEUE, NULL);
 	r = place_new(&fleet->place);
 	if (r < 0)
@@ -44,6 +45,7 @@ struct fleet *fleet_free(struct fleet *fleet)
 	}
 	fleet_node_free_all(fleet);
 	fleet_quota_free(fleet);
+	fleet_pools_free(fleet);
 	place_free(fleet->place);
 	fleet_timers_deinit(&fleet->timers);
 	free(fleet->replies);
@@ -83,9 +85,12 @@ static void load_sandbox(struct fleet *fleet, const struct sandbox_record *from)
 static void loaded(struct fleet *fleet)
 {
 	struct sandbox *sandbox, *next;
+	struct node *node;
 	struct err err = ERR_NULL;
 
 	fleet->loaded = true;
+	TAILQ_FOREACH (node, &fleet->all_nodes, in_all)
+		fleet_drain_arm(fleet, node);
 	(void)err_set(&err, FAIL_NODE_REVOKED, 0, "The sandbox's node is no longer known.");
 	for (sandbox = TAILQ_FIRST(&fleet->all_sandboxes); sandbox; sandbox = next) {
 		next = TAILQ_NEXT(sandbox, in_all);
@@ -128,6 +133,12 @@ static void run_timers(struct fleet *fleet)
 		case TIMER_BUSY:
 			fleet_node_on_busy(fleet, timer->object);
 			break;
+		case TIMER_DRAIN:
+			fleet_drain_on_deadline(fleet, timer->object);
+			break;
+		case TIMER_REPLACE:
+			fleet_replace_run(fleet);
+			break;
 		case TIMER_QUEUE:
 			fleet->kicked = true;
 			break;
@@ -143,6 +154,7 @@ static void on_load(struct fleet *fleet, const struct fleet_event *event)
 		if (place_pool_set(fleet->place, event->pool->name,
 			    event->pool->cpu_overcommit_percent) < 0)
 			fleet->out->no_memory = true;
+		fleet_pool_set(fleet, event->pool);
 		fleet->kicked = true;
 	} else if (event->type == FLEET_LOAD_NODE) {
 		if (!fleet_node_find(fleet, event->node_record->id) &&
@@ -189,6 +201,8 @@ static void on_node_message(struct fleet *fleet, const struct fleet_event *event
 		return;
 	}
 	fleet_node_heard(fleet, node);
+	if (event->type == FLEET_NODE_HEARTBEAT)
+		fleet_lease_grant(fleet, node, event->heartbeat);
 	if (event->type == FLEET_NODE_INVENTORY) {
 		fleet_inventory_apply(fleet, node, event->inventory);
 	} else if (event->type == FLEET_NODE_CAPACITY) {

@@ -70,7 +70,7 @@ enum sandbox_state {
 	SANDBOX_STARTING,   /* the node accepted */
 	SANDBOX_BACKOFF,    /* a transient failure; tried again when the pause is over */
 	SANDBOX_RECALL, /* a failed or overdue start: its node must say that it is gone, then it is retried or ended */
-	SANDBOX_RUNNING,
+	SANDBOX_RUNNING, /* with its node lost and its pool's replacement on-loss: PLACING again, another incarnation */
 	SANDBOX_STOPPING, /* its node must say that it ended */
 	SANDBOX_FENCED, /* ended for everybody; its node could not be asked yet. Room stays reserved */
 	SANDBOX_ENDED, /* leaves memory in the same step: record deleted, history written */
@@ -91,6 +91,15 @@ enum sandbox_state sandbox_state_by_name(const char *name);
 const struct sm_state *sandbox_state_table(void); /* SANDBOX_STATE_MAX_ rows */
 
 /* ---- records: what the store keeps; the shell encodes and decodes them ---- */
+
+/* What happened to a sandbox besides the stages of its starts; the last SANDBOX_EVENTS_MAX are kept. */
+#define SANDBOX_EVENTS_MAX 16
+struct sandbox_event {
+	int64_t when_us;
+	char name[24]; /* "NODE_DRAIN", "REPLACED", "RECOVERED" */
+	char node[ID_SIZE];
+	char detail[96];
+};
 
 /* store.proto SandboxRecord. Owns everything it points to. */
 struct sandbox_record {
@@ -120,6 +129,8 @@ struct sandbox_record {
 	char (*excluded)[ID_SIZE]; /* nodes that failed it for good */
 	size_t n_excluded;
 	char guest_boot_id[BOOT_ID_SIZE];
+	struct sandbox_event *events; /* in order */
+	size_t n_events;
 };
 void sandbox_record_deinit(struct sandbox_record *record);
 /* 0 or -ENOMEM. */
@@ -151,6 +162,7 @@ struct node_record {
 	char version[VERSION_SIZE];
 	uint64_t telemetry_acked;
 	struct node_fact_entry facts[NODE_FACT_MAX_];
+	uint32_t lease_ms; /* that each VM there is armed with, as it last said; 0: not each */
 };
 void node_record_deinit(struct node_record *record);
 int node_record_copy(const struct node_record *record, struct node_record *ret);
@@ -301,6 +313,7 @@ enum fleet_send_type {
 	SEND_DESTROY,
 	SEND_UPDATE,
 	SEND_REPORT_ACK,
+	SEND_LEASE,
 	SEND_REFUSED
 };
 /* At most once, and best effort: what matters is sent again by a later step. */
@@ -314,6 +327,7 @@ struct fleet_send {
 		struct create_command create;
 		struct destroy_command destroy;
 		struct update_command update;
+		struct lease_grant lease;
 		struct report_ack ack;
 		struct err *refused;
 	};
@@ -428,6 +442,8 @@ struct fleet_counts {
 	uint64_t stale_session; /* messages of a session that is not the node's */
 	uint64_t key_in_use;
 	uint64_t resends;
+	uint64_t replaced; /* sandboxes that were given another node because theirs was lost */
+	uint64_t drained;  /* sandboxes that were ended by a drain's deadline */
 	uint64_t unknown; /* sandboxes in inventories that nobody knows */
 	bool failed;      /* after FLEET_COMMIT_FAILED */
 };

@@ -34,7 +34,7 @@ struct note {
 	struct err *failure; /* NULL: none */
 };
 
-enum timer_kind { TIMER_DEADLINE, TIMER_RESEND, TIMER_LIVE, TIMER_BUSY, TIMER_QUEUE };
+enum timer_kind { TIMER_DEADLINE, TIMER_RESEND, TIMER_LIVE, TIMER_BUSY, TIMER_DRAIN, TIMER_REPLACE, TIMER_QUEUE };
 
 enum waiter_kind { WAITS_CREATE, WAITS_UPDATE };
 
@@ -93,8 +93,20 @@ struct collected {
 	UT_hash_handle hh;
 };
 
+/* A pool as the fleet needs it; its room is in place. */
+struct pool_policy {
+	char name[ID_NAME_MAX + 1];
+	bool on_loss;
+	int64_t lost_after_usec; /* 0: the fleet's */
+	int64_t self_stop_after_usec;
+	int64_t next_usec; /* while the brakes hold: no node is replaced before */
+	UT_hash_handle hh;
+};
+
 struct node {
 	struct node_record record;
+	struct pool_policy *policy; /* NULL: a pool that nobody told of */
+	struct timer drain;
 	enum node_link link;
 	uint64_t session; /* 0: not connected */
 	char instance[ID_SIZE];
@@ -141,7 +153,8 @@ struct fleet {
 	struct waiter *waiters;
 	struct tenant_use *uses;
 	struct timers timers;
-	struct timer queue_timer;
+	struct timer queue_timer, replace_timer;
+	struct pool_policy *pools;
 	struct fleet_counts counts;
 	bool loaded, failed;
 	bool kicked; /* room may have come free */
@@ -246,11 +259,29 @@ void fleet_request_destroy(
 	struct fleet *fleet, uint64_t request, const char *id, enum end_reason reason);
 void fleet_request_set_timeout(
 	struct fleet *fleet, uint64_t request, const char *id, uint32_t timeout_s);
+/* A node may hold a VM of it: it is told to end it. */
+void fleet_sandbox_stop(struct fleet *fleet, struct sandbox *sandbox, enum end_reason reason);
 void fleet_request_forget(struct fleet *fleet, uint64_t request);
 void fleet_request_update_done(struct fleet *fleet, struct sandbox *sandbox, const struct err *err);
 bool fleet_waiter_add(
 	struct fleet *fleet, uint64_t request, enum waiter_kind kind, struct sandbox *sandbox);
 void fleet_waiter_remove(struct fleet *fleet, uint64_t request);
+
+/* ---- drain.c ---- */
+void fleet_sandbox_event(
+	struct fleet *fleet, struct sandbox *sandbox, const char *name, const char *detail);
+void fleet_drain_begin(struct fleet *fleet, struct node *node);
+void fleet_drain_arm(struct fleet *fleet, struct node *node); /* as its record says */
+void fleet_drain_on_deadline(struct fleet *fleet, struct node *node);
+
+/* ---- replace.c ---- */
+struct pool_policy *fleet_pool_find(const struct fleet *fleet, const char *name);
+void fleet_pool_set(struct fleet *fleet, const struct pool_record *record);
+void fleet_pools_free(struct fleet *fleet);
+int64_t fleet_node_lost_after(const struct fleet *fleet, const struct node *node);
+uint32_t fleet_node_lease_ms(const struct node *node); /* 0: none is wanted */
+void fleet_lease_grant(struct fleet *fleet, struct node *node, const struct heartbeat *heartbeat);
+void fleet_replace_run(struct fleet *fleet); /* a node was lost, or the brakes may let go */
 
 /* ---- quota.c ---- */
 void fleet_quota_free(struct fleet *fleet);

@@ -57,7 +57,7 @@ void fleet_node_update_place(struct fleet *fleet, struct node *node)
 static void arm_live(struct fleet *fleet, struct node *node)
 {
 	const struct fleet_config *config = &fleet->config;
-	int64_t lost = MAX(node->heard_usec + config->lost_after_usec,
+	int64_t lost = MAX(node->heard_usec + fleet_node_lost_after(fleet, node),
 		fleet->started_usec + config->grace_usec);
 	int r = 0;
 
@@ -112,6 +112,8 @@ int fleet_node_add(struct fleet *fleet, const struct node_record *record)
 	TAILQ_INSERT_TAIL(&fleet->all_nodes, node, in_all);
 	node->live = (struct timer)TIMER_NULL(TIMER_LIVE, node);
 	node->busy = (struct timer)TIMER_NULL(TIMER_BUSY, node);
+	node->drain = (struct timer)TIMER_NULL(TIMER_DRAIN, node);
+	node->policy = fleet_pool_find(fleet, record->pool);
 	node->busy_usec = fleet->config.node_busy_usec;
 	node->heard_usec = fleet->now.mono_usec;
 	node->link = NODE_JOINING;
@@ -187,6 +189,7 @@ static void welcome(struct fleet *fleet, struct node *node)
 	send->welcome = (struct welcome){
 		.heartbeat_ms = fleet->config.heartbeat_ms,
 		.telemetry_acked = node->record.telemetry_acked,
+		.lease_ms = fleet_node_lease_ms(node),
 		.realtime_us = fleet->now.real_usec,
 	};
 	memcpy(send->welcome.node, node->record.id, sizeof(send->welcome.node));
@@ -291,12 +294,13 @@ void fleet_node_on_live(struct fleet *fleet, struct node *node)
 		return;
 	}
 	if ((node->link == NODE_SUSPECT || node->link == NODE_JOINING) &&
-		silent >= fleet->config.lost_after_usec &&
+		silent >= fleet_node_lost_after(fleet, node) &&
 		fleet->now.mono_usec >= fleet->started_usec + fleet->config.grace_usec) {
 		move(fleet, node, NODE_LOST);
 		(void)err_set(&err, FAIL_NODE_LOST, 0, "Nothing was heard of the node for %lld s.",
 			(long long)(silent / USEC_PER_SEC));
 		fleet_emit_notice(fleet, &err, node->record.id, NULL);
+		fleet_replace_run(fleet);
 		return;
 	}
 	arm_live(fleet, node);
@@ -358,6 +362,10 @@ void fleet_node_set_fact(struct fleet *fleet, struct node *node, const struct fl
 		entry->why, sizeof(entry->why), "%s", event->fact.why ? event->fact.why : "");
 	fleet_node_dirty(fleet, node);
 	fleet_node_update_place(fleet, node);
+	if (event->fact.fact == NODE_DRAINING && event->fact.set)
+		fleet_drain_begin(fleet, node);
+	else if (event->fact.fact == NODE_DRAINING)
+		fleet_drain_arm(fleet, node);
 }
 
 /* Nothing will ever be heard of it again: what is there has ended for everybody. */

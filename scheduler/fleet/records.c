@@ -123,6 +123,9 @@ void sandbox_record_deinit(struct sandbox_record *record)
 	fields_free(record->metadata, record->n_metadata);
 	free(record->stages);
 	free(record->excluded);
+	free(record->events);
+	record->events = NULL;
+	record->n_events = 0;
 	record->metadata = NULL;
 	record->stages = NULL;
 	record->excluded = NULL;
@@ -132,23 +135,28 @@ void sandbox_record_deinit(struct sandbox_record *record)
 int sandbox_record_copy(const struct sandbox_record *record, struct sandbox_record *ret)
 {
 	struct sandbox_record copy = *record;
-	void *stages = NULL, *excluded = NULL;
+	void *stages = NULL, *excluded = NULL, *events = NULL;
 
 	copy.spec = NULL;
 	copy.metadata = NULL;
 	copy.stages = NULL;
 	copy.excluded = NULL;
+	copy.events = NULL;
 	if (fields_copy(record->metadata, record->n_metadata, &copy.metadata) < 0 ||
 		array_copy(record->stages, record->n_stages, sizeof(*record->stages), &stages) <
 			0 ||
 		array_copy(record->excluded, record->n_excluded, sizeof(*record->excluded),
-			&excluded) < 0) {
+			&excluded) < 0 ||
+		array_copy(record->events, record->n_events, sizeof(*record->events), &events) <
+			0) {
 		fields_free(copy.metadata, copy.metadata ? copy.n_metadata : 0);
 		free(stages);
+		free(excluded);
 		return -ENOMEM;
 	}
 	copy.stages = stages;
 	copy.excluded = excluded;
+	copy.events = events;
 	copy.spec = spec_ref(record->spec);
 	*ret = copy;
 	return 0;
@@ -199,6 +207,7 @@ static void send_deinit(struct fleet_send *send)
 	case SEND_DESTROY:
 	case SEND_UPDATE:
 	case SEND_REPORT_ACK:
+	case SEND_LEASE:
 		break;
 	}
 }

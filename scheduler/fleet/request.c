@@ -154,7 +154,7 @@ void fleet_request_create(struct fleet *fleet, const struct fleet_create *create
 
 /* ---- destroy ---- */
 
-static void stop(struct fleet *fleet, struct sandbox *sandbox, enum end_reason reason)
+void fleet_sandbox_stop(struct fleet *fleet, struct sandbox *sandbox, enum end_reason reason)
 {
 	struct err gone = ERR_NULL;
 
@@ -196,7 +196,7 @@ void fleet_request_destroy(
 	case SANDBOX_DISPATCHED:
 	case SANDBOX_RECALL:
 	case SANDBOX_RUNNING:
-		stop(fleet, sandbox, reason);
+		fleet_sandbox_stop(fleet, sandbox, reason);
 		break;
 	case SANDBOX_STOPPING:
 		break;

@@ -2,6 +2,8 @@
  *
  * The sandbox object: its state table, its one mover, its room on a node and its notes (stages).
  *
+ *   RUNNING -> PLACING as well, with its node lost, where the pool's replacement is on-loss (replace.c).
+ *
  *   PLACING -> DISPATCHED -> STARTING -> RUNNING -> STOPPING -> ENDED
  *      ^  ^        |  \         |  \        |           |
  *      |  |        |   RECALL <-+   \       |           v
@@ -44,7 +46,7 @@ static const struct sm_state table[SANDBOX_STATE_MAX_] = {
 		1, PUBLIC_STARTING },
 	[SANDBOX_RUNNING] = {
 		"running",
-		SM_TO(SANDBOX_STOPPING) | SM_TO(SANDBOX_ENDED),
+		SM_TO(SANDBOX_STOPPING) | SM_TO(SANDBOX_PLACING) | SM_TO(SANDBOX_ENDED),
 		0, PUBLIC_RUNNING },
 	[SANDBOX_STOPPING] = {
 		"stopping",

@@ -100,6 +100,8 @@ ProtobufCMessage *codec_unpack(const ProtobufCMessageDescriptor *descriptor, con
 	return message;
 }
 
+#define COPY(to, from) ((void)snprintf(to, sizeof(to), "%s", from))
+
 /* ---- sandboxes ---- */
 static bool encode_stages(const struct sandbox_record *record, Croft__SandboxRecord *message)
 {
@@ -129,6 +131,28 @@ static bool encode_excluded(const struct sandbox_record *record, Croft__SandboxR
 		if (!message->excluded_nodes[i])
 			return false;
 		message->n_excluded_nodes = i + 1;
+	}
+	return true;
+}
+
+static bool encode_events(const struct sandbox_record *record, Croft__SandboxRecord *message)
+{
+	if (record->n_events == 0)
+		return true;
+	message->events = calloc(record->n_events, sizeof(Croft__SandboxEvent *));
+	if (!message->events)
+		return false;
+	for (size_t i = 0; i < record->n_events; i++) {
+		const struct sandbox_event *from = &record->events[i];
+		Croft__SandboxEvent *to = CODEC_NEW(Croft__SandboxEvent, croft__sandbox_event__init);
+
+		if (!to)
+			return false;
+		message->events[message->n_events++] = to;
+		to->when_us = from->when_us;
+		if (!codec_set(&to->name, from->name) || !codec_set(&to->node, from->node) ||
+			!codec_set(&to->detail, from->detail))
+			return false;
 	}
 	return true;
 }
@@ -165,7 +189,7 @@ Croft__SandboxRecord *codec_sandbox_encode(const struct sandbox_record *record)
 	message->report_version = record->report_version;
 	message->spec = spec_encode(record->spec);
 	if (!message->spec || !encode_sandbox_texts(record, message) ||
-		!encode_stages(record, message) || !encode_excluded(record, message) ||
+		!encode_events(record, message) || !encode_stages(record, message) || !encode_excluded(record, message) ||
 		codec_fields_encode(record->metadata, record->n_metadata, &message->metadata,
 			&message->n_metadata) < 0)
 		return NULL;
@@ -196,11 +220,22 @@ static int decode_lists(const Croft__SandboxRecord *message, struct sandbox_reco
 				memcpy(record->excluded[record->n_excluded++],
 					message->excluded_nodes[i], ID_SIZE);
 	}
+	if (message->n_events) {
+		record->events = calloc(SANDBOX_EVENTS_MAX, sizeof(*record->events));
+		if (!record->events)
+			return -ENOMEM;
+		for (size_t i = 0; i < message->n_events && i < SANDBOX_EVENTS_MAX; i++) {
+			struct sandbox_event *to = &record->events[record->n_events++];
+
+			to->when_us = message->events[i]->when_us;
+			COPY(to->name, message->events[i]->name);
+			COPY(to->node, message->events[i]->node);
+			COPY(to->detail, message->events[i]->detail);
+		}
+	}
 	return codec_fields_decode(
 		message->metadata, message->n_metadata, &record->metadata, &record->n_metadata);
 }
-
-#define COPY(to, from) ((void)snprintf(to, sizeof(to), "%s", from))
 
 int codec_sandbox_decode(const char *key, const void *data, size_t size, struct sandbox_record *ret,
 	struct err *reterr)
@@ -287,6 +322,7 @@ Croft__NodeRecord *codec_node_encode(const struct node_record *record)
 	message->joined_us = record->joined_us;
 	message->revoked = record->revoked;
 	message->telemetry_acked = record->telemetry_acked;
+	message->lease_ms = record->lease_ms;
 	message->capacity = capacity_encode(&record->capacity);
 	if (!message->capacity || !codec_set(&message->id, record->id) ||
 		!codec_set(&message->public_key, record->public_key) ||
@@ -324,6 +360,7 @@ int codec_node_decode(
 	record.joined_us = message->joined_us;
 	record.revoked = message->revoked;
 	record.telemetry_acked = message->telemetry_acked;
+	record.lease_ms = message->lease_ms;
 	if (message->capacity)
 		capacity_decode(message->capacity, &record.capacity);
 	for (size_t i = 0; i < message->n_facts; i++)

@@ -122,6 +122,9 @@ void link_send_action(struct link *link, const struct fleet_send *send)
 	case SEND_REPORT_ACK:
 		SEND(report_ack, REPORT_ACK, report_ack_encode(&send->ack));
 		break;
+	case SEND_LEASE:
+		SEND(lease, LEASE, lease_grant_encode(&send->lease));
+		break;
 	case SEND_REFUSED:
 		link_refuse(link, send->session, send->refused, 0);
 		break;

@@ -130,7 +130,8 @@ uint64_t view_version(const struct sandbox_record *record)
 {
 	const uint64_t parts[] = { (uint64_t)record->state, record->generation,
 		record->report_version, record->n_stages, record->attempts,
-		(uint64_t)record->ends_us, (uint64_t)record->ended_us };
+		(uint64_t)record->ends_us, (uint64_t)record->ended_us, record->n_events,
+		record->n_events ? (uint64_t)record->events[record->n_events - 1].when_us : 0 };
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
@@ -150,6 +151,21 @@ static const char *current_stage(const struct sandbox_record *record)
 	if (last->outcome == RESULT_FAILED)
 		return stage_name(STAGE_PLACE);
 	return stage_name((enum fail_stage)(last->stage + 1));
+}
+
+static json_t *view_events(const struct sandbox_record *record)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < record->n_events; i++) {
+		const struct sandbox_event *event = &record->events[i];
+
+		(void)json_array_append_new(list,
+			json_pack("{s:o, s:s, s:s?, s:s}", "when", view_time(event->when_us), "name",
+				event->name, "node", *event->node ? event->node : NULL, "detail",
+				event->detail));
+	}
+	return list;
 }
 
 json_t *view_sandbox(const struct server *server, const struct sandbox_record *record,
@@ -197,6 +213,7 @@ json_t *view_sandbox(const struct server *server, const struct sandbox_record *r
 		object, "as_of", view ? view_time(view->as_of_us) : view_time(record->ended_us));
 	(void)json_object_set_new(object, "certain", json_boolean(!view || view->certain));
 	(void)json_object_set_new(object, "stages", view_stages(server, record));
+	(void)json_object_set_new(object, "events", view_events(record));
 	(void)json_object_set_new(object, "failure", view_failure(server, record));
 	return object;
 }

@@ -71,6 +71,9 @@ struct bytes wire_pack_send(const struct fleet_send *send, uint64_t epoch)
 	case SEND_REPORT_ACK:
 		BODY(envelope, REPORT_ACK, report_ack, report_ack_encode(&send->ack));
 		break;
+	case SEND_LEASE:
+		BODY(envelope, LEASE, lease, lease_grant_encode(&send->lease));
+		break;
 	case SEND_REFUSED:
 		BODY(envelope, REFUSED, refused, refused_encode(send->refused));
 		break;

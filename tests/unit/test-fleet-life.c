@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lifecycle in the fleet: facts against a flapping link, drains, replacement of what ran on a lost node with its
+ * leases, brakes and fencing, and when a quota comes free.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "fleet/fleet.h"
+
+#define POOL "pool"
+#define DIGEST "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define N_NODES 4
+#define LEASE_MS 40000
+
+struct rig {
+	struct fleet *fleet;
+	struct rng rng;
+	struct moment now;
+	struct fleet_actions out;
+	struct pool_record pool;
+	struct sandbox_record saved;
+	bool has_saved;
+	struct node_record node_records[N_NODES];
+	char id[ID_SIZE], node[ID_SIZE];
+	uint64_t generation, version, number;
+	uint32_t lease_ms; /* that the nodes say */
+	bool silent[N_NODES];
+	/* counted over a call of pass() */
+	unsigned int n_creates, n_destroys, n_leases, n_replies;
+	struct destroy_command last_destroy;
+	char last_destroy_node[ID_SIZE];
+};
+
+static struct rig rig;
+
+static const char *node_id(int i)
+{
+	static const char ids[N_NODES][ID_SIZE] = { "aaaaaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbbbbb",
+		"cccccccccccccccccccc", "dddddddddddddddddddd" };
+
+	return ids[i];
+}
+
+static void keep(void)
+{
+	for (size_t i = 0; i < rig.out.n_puts; i++) {
+		const struct fleet_put *put = &rig.out.puts[i];
+
+		if (put->type == FLEET_PUT_NODE) {
+			int k = put->id[0] - 'a';
+
+			node_record_deinit(&rig.node_records[k]);
+			ck_assert_int_eq(node_record_copy(put->node, &rig.node_records[k]), 0);
+		}
+		if (put->type != FLEET_PUT_SANDBOX && put->type != FLEET_PUT_HISTORY)
+			continue;
+		if (rig.has_saved)
+			sandbox_record_deinit(&rig.saved);
+		ck_assert_int_eq(sandbox_record_copy(put->sandbox, &rig.saved), 0);
+		rig.has_saved = true;
+		memcpy(rig.id, put->id, ID_SIZE);
+	}
+	for (size_t i = 0; i < rig.out.n_sends; i++) {
+		const struct fleet_send *send = &rig.out.sends[i];
+
+		if (send->type == SEND_CREATE) {
+			memcpy(rig.node, send->node, ID_SIZE);
+			rig.generation = send->create.generation;
+			rig.n_creates++;
+		} else if (send->type == SEND_DESTROY) {
+			rig.n_destroys++;
+			rig.last_destroy = send->destroy;
+			memcpy(rig.last_destroy_node, send->node, ID_SIZE);
+		}
+		rig.n_leases += send->type == SEND_LEASE;
+	}
+	rig.n_replies += (unsigned int)rig.out.n_replies;
+}
+
+static void feed(struct fleet_event event)
+{
+	fleet_actions_clear(&rig.out);
+	fleet_step(rig.fleet, rig.now, &rig.rng, &event, &rig.out);
+	ck_assert(!rig.out.no_memory);
+	keep();
+}
+
+static struct fleet_event of_node(enum fleet_event_type type, const char *node)
+{
+	struct fleet_event event = { .type = type };
+
+	memcpy(event.node, node, ID_SIZE);
+	event.session = (uint64_t)node[0];
+	return event;
+}
+
+/* Seconds go by while those that are not silent call. */
+static void pass(int seconds)
+{
+	for (int s = 0; s < seconds; s++) {
+		rig.now.mono_usec += USEC_PER_SEC;
+		rig.now.real_usec += USEC_PER_SEC;
+		for (int i = 0; i < N_NODES; i++) {
+			struct heartbeat heartbeat = { .schedulable = true,
+				.number = ++rig.number,
+				.lease_ms = rig.lease_ms };
+			struct fleet_event event = of_node(FLEET_NODE_HEARTBEAT, node_id(i));
+
+			event.heartbeat = &heartbeat;
+			if (!rig.silent[i])
+				feed(event);
+		}
+		feed((struct fleet_event){ .type = FLEET_TICK });
+	}
+}
+
+static void greet(int i)
+{
+	struct hello hello = { .capacity = { 8000, 8, 50000, 10, 4, 4 }, .boot_id = "boot" };
+	struct fleet_event event = of_node(FLEET_NODE_HELLO, node_id(i));
+
+	memcpy(hello.instance, node_id(i), ID_SIZE);
+	memcpy(hello.machine, node_id(i), ID_SIZE);
+	event.hello = &hello;
+	feed(event);
+}
+
+static void start_fleet(void)
+{
+	struct fleet_config config;
+
+	fleet_config_default(&config);
+	config.epoch = 5;
+	config.grace_usec = 0;
+	ck_assert_int_eq(fleet_new(&rig.fleet, &config), 0);
+	feed((struct fleet_event){ .type = FLEET_LOAD_POOL, .pool = &rig.pool });
+	for (int i = 0; i < N_NODES; i++) {
+		struct node_record record = { .id = "" };
+
+		ck_assert_int_eq(node_record_copy(&rig.node_records[i], &record), 0);
+		feed((struct fleet_event){ .type = FLEET_LOAD_NODE, .node_record = &record });
+		node_record_deinit(&record);
+	}
+	if (rig.has_saved && rig.saved.ended_us == 0) {
+		struct sandbox_record copy;
+
+		ck_assert_int_eq(sandbox_record_copy(&rig.saved, &copy), 0);
+		feed((struct fleet_event){ .type = FLEET_LOAD_SANDBOX, .sandbox_record = &copy });
+		sandbox_record_deinit(&copy);
+	}
+	feed((struct fleet_event){ .type = FLEET_LOADED });
+}
+
+static void restart(void)
+{
+	rig.fleet = fleet_free(rig.fleet);
+	start_fleet();
+}
+
+static void setup(void)
+{
+	memset(&rig, 0, sizeof(rig));
+	rig.rng = rng_seeded(11);
+	rig.now = (struct moment){ 1000 * USEC_PER_SEC, 5000 * USEC_PER_SEC };
+	rig.pool = (struct pool_record){ .name = POOL, .cpu_overcommit_percent = 400 };
+	for (int i = 0; i < N_NODES; i++) {
+		struct node_record *record = &rig.node_records[i];
+
+		memcpy(record->id, node_id(i), ID_SIZE);
+		memcpy(record->machine, node_id(i), ID_SIZE);
+		(void)snprintf(record->pool, sizeof(record->pool), POOL);
+	}
+	start_fleet();
+	for (int i = 0; i < N_NODES; i++)
+		greet(i);
+}
+
+static void teardown(void)
+{
+	fleet_actions_clear(&rig.out);
+	if (rig.has_saved)
+		sandbox_record_deinit(&rig.saved);
+	for (int i = 0; i < N_NODES; i++)
+		node_record_deinit(&rig.node_records[i]);
+	rig.fleet = fleet_free(rig.fleet);
+}
+
+static void create_with(struct fleet_quota quota)
+{
+	CLEANUP(spec_unrefp) struct sandbox_spec *spec = spec_new();
+	struct fleet_create create = { .request = 42, .tenant = "tenant", .pool = POOL, .spec = spec };
+
+	memcpy(spec->template_name, "base", 5);
+	memcpy(spec->image_digest, DIGEST, DIGEST_SIZE);
+	spec->vcpus = 1;
+	spec->memory_mib = 1000;
+	spec->disk_mib = 100;
+	create.quota = quota;
+	trace_new(&rig.rng, &create.trace);
+	create.began_us = rig.now.real_usec;
+	feed((struct fleet_event){ .type = FLEET_CREATE, .create = &create });
+}
+
+static void report_of(const char *node, uint64_t generation, enum report_state state, enum fail_code code)
+{
+	struct fleet_event event = of_node(FLEET_NODE_REPORT, node);
+	struct sandbox_report report = { .generation = generation, .state = state, .accepted = true };
+
+	memcpy(report.sandbox, rig.id, ID_SIZE);
+	report.version = ++rig.version;
+	if (code != FAIL_NONE) {
+		(void)err_set(&report.failure, code, 0, "It failed.");
+		report.end_reason = END_FAILED;
+	}
+	event.report = &report;
+	feed(event);
+}
+
+static void report(enum report_state state)
+{
+	report_of(rig.node, rig.generation, state, FAIL_NONE);
+}
+
+static void run_one(void)
+{
+	create_with((struct fleet_quota){ .sandboxes = 0 });
+	report(REPORT_STARTING);
+	report(REPORT_RUNNING);
+}
+
+static enum sandbox_state state(void)
+{
+	struct fleet_sandbox_view view;
+
+	return fleet_sandbox_get(rig.fleet, rig.id, NULL, &view) == 0 ? view.internal
+								      : SANDBOX_ENDED;
+}
+
+static int index_of(const char *node)
+{
+	return node[0] - 'a';
+}
+
+static void set_fact(int i, enum node_fact fact, bool set, int64_t until_us)
+{
+	struct fleet_event event = of_node(FLEET_NODE_FACT, node_id(i));
+
+	event.fact.fact = fact;
+	event.fact.set = set;
+	event.fact.who = "somebody";
+	event.fact.why = "a reason";
+	event.fact.until_us = until_us;
+	feed(event);
+}
+
+static const struct sandbox_event *last_event(void)
+{
+	ck_assert_uint_gt(rig.saved.n_events, 0);
+	return &rig.saved.events[rig.saved.n_events - 1];
+}
+
+/* ---- facts and the link ---- */
+
+/* Every set of facts, against every order of three things that happen to a link. */
+START_TEST(test_no_fact_follows_the_link)
+{
+	struct fleet_node_view before, after;
+	struct node_fact_entry facts[NODE_FACT_MAX_];
+
+	for (int i = 0; i < NODE_FACT_MAX_; i++)
+		if (_i & (1 << i))
+			set_fact(0, (enum node_fact)i, true, 0);
+	ck_assert_int_eq(fleet_node_get(rig.fleet, node_id(0), &before), 0);
+	memcpy(facts, before.record->facts, sizeof(facts));
+	for (int order = 0; order < 5 * 5 * 5; order++)
+		for (int step = 0, rest = order; step < 3; step++, rest /= 5) {
+			switch (rest % 5) {
+			case 0:
+				feed(of_node(FLEET_NODE_DISCONNECTED, node_id(0)));
+				break;
+			case 1: /* suspect */
+				rig.silent[0] = true;
+				pass(5);
+				break;
+			case 2: /* lost */
+				rig.silent[0] = true;
+				pass(70);
+				break;
+			case 3:
+				rig.silent[0] = false;
+				greet(0);
+				break;
+			case 4:
+				restart();
+				break;
+			}
+			ck_assert_int_eq(fleet_node_get(rig.fleet, node_id(0), &after), 0);
+			ck_assert_int_eq(memcmp(facts, after.record->facts, sizeof(facts)), 0);
+			ck_assert(!after.schedulable || _i == 0);
+		}
+}
+END_TEST
+
+/* ---- drain ---- */
+START_TEST(test_drain_says_waits_and_ends)
+{
+	int64_t deadline = rig.now.real_usec + 600 * USEC_PER_SEC;
+	int drained;
+
+	run_one();
+	drained = index_of(rig.node);
+	set_fact(drained, NODE_DRAINING, true, deadline);
+	ck_assert_str_eq(last_event()->name, "NODE_DRAIN"); /* at once */
+	ck_assert_int_eq(state(), SANDBOX_RUNNING);
+	pass(300);
+	ck_assert_int_eq(state(), SANDBOX_RUNNING);
+	restart(); /* the deadline is on record */
+	for (int i = 0; i < N_NODES; i++)
+		greet(i);
+	pass(299);
+	ck_assert_int_eq(state(), SANDBOX_RUNNING);
+	pass(2);
+	ck_assert_int_eq(state(), SANDBOX_STOPPING);
+	report_of(rig.node, rig.generation, REPORT_ENDED, FAIL_NONE);
+	ck_assert_int_eq(rig.saved.end_reason, END_DRAINED);
+	ck_assert_int_eq(rig.saved.failure.code, FAIL_NODE_DRAINED);
+	for (int i = 0; i < 12; i++) { /* nothing more goes there, even when there is no other room */
+		run_one();
+		ck_assert_int_ne(index_of(rig.node), drained);
+	}
+}
+END_TEST
+
+START_TEST(test_drain_moves_a_start)
+{
+	char first[ID_SIZE];
+
+	create_with((struct fleet_quota){ .sandboxes = 0 });
+	report(REPORT_STARTING);
+	memcpy(first, rig.node, ID_SIZE);
+	set_fact(index_of(first), NODE_DRAINING, true, rig.now.real_usec + 5 * USEC_PER_SEC);
+	pass(6);
+	ck_assert_int_eq(state(), SANDBOX_RECALL);
+	report_of(first, rig.generation, REPORT_ENDED, FAIL_NONE);
+	ck_assert_int_eq(state(), SANDBOX_DISPATCHED);
+	ck_assert_str_ne(rig.node, first);
+	ck_assert_uint_eq(rig.saved.attempts, 1); /* and it cost no attempt */
+}
+END_TEST
+
+START_TEST(test_drain_is_taken_back)
+{
+	run_one();
+	set_fact(index_of(rig.node), NODE_DRAINING, true, rig.now.real_usec + 60 * USEC_PER_SEC);
+	pass(30);
+	set_fact(index_of(rig.node), NODE_DRAINING, false, 0);
+	pass(120);
+	ck_assert_int_eq(state(), SANDBOX_RUNNING);
+}
+END_TEST
+
+/* ---- replacement ---- */
+static void on_loss(void)
+{
+	rig.pool.replace_on_loss = true;
+	rig.pool.lost_after_usec = 60 * USEC_PER_SEC;
+	rig.pool.self_stop_after_usec = LEASE_MS * USEC_PER_MSEC;
+	feed((struct fleet_event){ .type = FLEET_LOAD_POOL, .pool = &rig.pool });
+	rig.lease_ms = LEASE_MS;
+	pass(2);
+}
+
+START_TEST(test_never_replaced_by_default) /* R013 */
+{
+	struct fleet_sandbox_view view;
+	struct sandbox_record record;
+	uint64_t generation;
+
+	rig.lease_ms = LEASE_MS;
+	run_one();
+	generation = rig.generation;
+	rig.silent[index_of(rig.node)] = true;
+	pass(600);
+	ck_assert_int_eq(fleet_sandbox_get(rig.fleet, rig.id, &record, &view), 0);
+	ck_assert_int_eq(view.internal, SANDBOX_RUNNING);
+	ck_assert_int_eq(view.node_link, NODE_LOST);
+	ck_assert(!view.certain && view.as_of_us > 0);
+	ck_assert_uint_eq(record.incarnation, 1);
+	ck_assert_uint_eq(rig.generation, generation);
+	sandbox_record_deinit(&record);
+	/* R014: it died meanwhile; the cause is kept */
+	report_of(rig.node, generation, REPORT_ENDED, FAIL_VM_VANISHED);
+	ck_assert_int_eq(state(), SANDBOX_ENDED);
+	ck_assert_int_eq(rig.saved.failure.code, FAIL_VM_VANISHED);
+}
+END_TEST
+
+START_TEST(test_replaced_on_loss)
+{
+	char first[ID_SIZE], id[ID_SIZE];
+	uint64_t generation;
+	int64_t silent_from;
+
+	on_loss();
+	ck_assert_uint_gt(rig.n_leases, 0);
+	run_one();
+	memcpy(first, rig.node, ID_SIZE);
+	memcpy(id, rig.id, ID_SIZE);
+	generation = rig.generation;
+	rig.silent[index_of(first)] = true;
+	silent_from = rig.now.mono_usec;
+	while (rig.n_creates == 1)
+		pass(1);
+	/* its VM had stopped itself ten seconds and more ago */
+	ck_assert_int_ge(
+		rig.now.mono_usec - silent_from, LEASE_MS * USEC_PER_MSEC + 10 * USEC_PER_SEC);
+	ck_assert_str_eq(rig.id, id);
+	ck_assert_str_ne(rig.node, first);
+	ck_assert_uint_gt(rig.generation, generation);
+	ck_assert_uint_eq(rig.saved.incarnation, 2);
+	ck_assert_str_eq(last_event()->name, "REPLACED");
+	ck_assert_str_eq(last_event()->node, first);
+	report(REPORT_STARTING);
+	report(REPORT_RUNNING);
+	ck_assert_int_eq(state(), SANDBOX_RUNNING);
+	/* the first one comes back and still has it: fenced, at once */
+	rig.silent[index_of(first)] = false;
+	greet(index_of(first));
+	rig.n_destroys = 0;
+	report_of(first, generation, REPORT_RUNNING, FAIL_NONE);
+	ck_assert_uint_eq(rig.n_destroys, 1);
+	ck_assert_str_eq(rig.last_destroy_node, first);
+	ck_assert_uint_eq(rig.last_destroy.generation, generation);
+	ck_assert_int_eq(rig.last_destroy.reason, END_SUPERSEDED);
+	ck_assert_int_eq(state(), SANDBOX_RUNNING);
+}
+END_TEST
+
+/* A node that never said that its VMs are armed is not doubled, whatever the pool says. */
+START_TEST(test_not_replaced_without_leases)
+{
+	on_loss();
+	rig.lease_ms = _i ? LEASE_MS + 15000 : 0; /* none; one that is too long */
+	pass(2);
+	run_one();
+	rig.silent[index_of(rig.node)] = true;
+	pass(600);
+	ck_assert_uint_eq(rig.n_creates, 1);
+	ck_assert_int_eq(state(), SANDBOX_RUNNING);
+}
+END_TEST
+
+/* One sandbox on each node: three of four nodes go. */
+START_TEST(test_brakes)
+{
+	struct fleet_counts counts;
+	int64_t first = 0;
+
+	on_loss();
+	for (int i = 0; i < 24; i++) /* spread over all */
+		run_one();
+	for (int i = 0; i < N_NODES - 1; i++)
+		rig.silent[i] = true;
+	while (first == 0) {
+		pass(1);
+		fleet_count(rig.fleet, &counts);
+		first = counts.replaced ? rig.now.mono_usec : 0;
+	}
+	pass(8); /* 0.1 nodes a second */
+	{
+		uint64_t of_one = counts.replaced;
+
+		fleet_count(rig.fleet, &counts);
+		ck_assert_uint_eq(counts.replaced, of_one);
+		pass(60);
+		fleet_count(rig.fleet, &counts);
+		ck_assert_uint_gt(counts.replaced, of_one);
+	}
+}
+END_TEST
+
+START_TEST(test_nothing_is_replaced_when_all_are_gone)
+{
+	struct fleet_counts counts;
+
+	on_loss();
+	for (int i = 0; i < 8; i++)
+		run_one();
+	for (int i = 0; i < N_NODES; i++)
+		rig.silent[i] = true;
+	pass(900);
+	fleet_count(rig.fleet, &counts);
+	ck_assert_uint_eq(counts.replaced, 0);
+	ck_assert_uint_eq(counts.nodes[NODE_LOST], N_NODES);
+}
+END_TEST
+
+/* ---- quota (R038) ---- */
+START_TEST(test_quota_is_free_when_fenced)
+{
+	const struct fleet_quota one = { .sandboxes = 1 };
+	struct fleet_event event = { .type = FLEET_DESTROY };
+	char id[ID_SIZE];
+
+	create_with(one);
+	report(REPORT_RUNNING);
+	memcpy(id, rig.id, ID_SIZE);
+	create_with(one);
+	ck_assert_int_eq(rig.out.replies[0].err.code, FAIL_QUOTA_EXCEEDED);
+	rig.silent[index_of(rig.node)] = true;
+	pass(5);
+	event.destroy.request = 43;
+	event.destroy.sandbox = id;
+	event.destroy.reason = END_REQUEST;
+	feed(event);
+	create_with(one); /* its node may still run it */
+	ck_assert_int_eq(rig.out.replies[0].err.code, FAIL_QUOTA_EXCEEDED);
+	pass(61);
+	ck_assert_int_eq(state(), SANDBOX_FENCED);
+	create_with(one);
+	ck_assert_uint_eq(rig.out.n_replies, 0);
+	ck_assert_str_ne(rig.id, id);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("fleet-life");
+	TCase *tc = tcase_create("fleet-life");
+	SRunner *runner;
+	int failed;
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_loop_test(tc, test_no_fact_follows_the_link, 0, 1 << NODE_FACT_MAX_);
+	tcase_add_test(tc, test_drain_says_waits_and_ends);
+	tcase_add_test(tc, test_drain_moves_a_start);
+	tcase_add_test(tc, test_drain_is_taken_back);
+	tcase_add_test(tc, test_never_replaced_by_default);
+	tcase_add_test(tc, test_replaced_on_loss);
+	tcase_add_loop_test(tc, test_not_replaced_without_leases, 0, 2);
+	tcase_add_test(tc, test_brakes);
+	tcase_add_test(tc, test_nothing_is_replaced_when_all_are_gone);
+	tcase_add_test(tc, test_quota_is_free_when_fenced);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
