@@ -34,6 +34,7 @@ struct vm_config {
 	int vsock_fd;                    /* listening unix stream socket */
 	uint32_t guest_cid;
 	char vsock_path[CONFIG_PATH_MAX];
+	uint64_t lease_ms;               /* 0: none */
 	char *cmdline;                   /* the caller's part; owned */
 };
 

@@ -26,6 +26,8 @@ SAME(EXIT_SIGNAL, EXIT_SIGNAL);
 SAME(EXIT_START_FAILED, EXIT_START_FAILED);
 SAME(EXIT_USAGE, EXIT_USAGE);
 SAME(EXIT_BUG, EXIT_BUG);
+SAME(EXIT_SECCOMP, EXIT_SECCOMP);
+SAME(EXIT_LEASE, EXIT_LEASE);
 
 /* ---- decoding ---- */
 
@@ -67,6 +69,9 @@ static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, stru
 	size_t at = 0;
 	int r;
 
+	if (start->lease_ms > LEASE_MS_MAX)
+		return invalid(reterr, "a lease of more than a year");
+	config->lease_ms = start->lease_ms;
 	if (start->n_disks > CONFIG_DISKS_MAX)
 		return invalid(reterr, "more than 8 disks");
 	if (n_fds != need) {
@@ -119,6 +124,10 @@ static int decode_body(const Croft__VmmRequest *message, int *fds, size_t n_fds,
 		ret->force = message->stop->force;
 		ret->grace_ms = message->stop->grace_ms;
 		return 0;
+	case CROFT__VMM_REQUEST__BODY_RENEW:
+		ret->kind = CONTROL_RENEW;
+		ret->lease_ms = message->renew->lease_ms;
+		return ret->lease_ms <= LEASE_MS_MAX ? 0 : invalid(reterr, "a lease of more than a year");
 	case CROFT__VMM_REQUEST__BODY_STATUS:
 		ret->kind = CONTROL_STATUS;
 		return 0;
@@ -248,11 +257,38 @@ static Croft__VmmState state_number(enum control_state state)
 	return CROFT__VMM_STATE__VMM_STATE_STOPPING;
 }
 
+struct jail_message {
+	Croft__VmmJail message;
+	Croft__VmmJailMissing missing[JAIL_STEP_MAX_], *pointers[JAIL_STEP_MAX_];
+	char *applied[JAIL_STEP_MAX_];
+};
+
+static Croft__VmmJail *fill_jail(struct jail_message *out, const struct jail_report *report)
+{
+	croft__vmm_jail__init(&out->message);
+	out->message.applied = out->applied;
+	out->message.missing = out->pointers;
+	for (unsigned int step = 0; step < JAIL_STEP_MAX_; step++) {
+		char *name = text(jail_step_name((enum jail_step) step));
+
+		if (report->applied & 1u << step)
+			out->applied[out->message.n_applied++] = name;
+		if (!(report->missing & 1u << step))
+			continue;
+		croft__vmm_jail_missing__init(&out->missing[step]);
+		out->missing[step].step = name;
+		out->missing[step].err_no = report->err_no[step];
+		out->pointers[out->message.n_missing++] = &out->missing[step];
+	}
+	return &out->message;
+}
+
 size_t control_encode_status(uint64_t id, const struct control_status *status, uint8_t *buf)
 {
 	Croft__VmmResponse response = CROFT__VMM_RESPONSE__INIT;
 	Croft__VmmStatus out = CROFT__VMM_STATUS__INIT;
 	Croft__VmmEvent events[VM_EVENT_MAX_], *pointers[VM_EVENT_MAX_];
+	struct jail_message jail;
 	size_t n = 0;
 
 	for (int i = 0; i < VM_EVENT_MAX_; i++) {
@@ -267,6 +303,9 @@ size_t control_encode_status(uint64_t id, const struct control_status *status, u
 	out.state = state_number(status->state);
 	out.n_events = n;
 	out.events = pointers;
+	out.lease_left_ms = status->lease_left_ms;
+	if (status->jail)
+		out.jail = fill_jail(&jail, status->jail);
 	out.version_major = VERSION_MAJOR;
 	out.version_minor = VERSION_MINOR;
 	response.id = id;
@@ -336,6 +375,9 @@ static void fill_exit(Croft__VmmExit *out, struct failure_message *failure, cons
 	out->reached_userspace = record->reached_userspace;
 	out->realtime_us = record->realtime_usec;
 	out->detail = text(record->detail);
+	out->syscall = record->syscall;
+	out->syscall_argument = record->syscall_argument;
+	out->thread = record->thread;
 	if (err_is_set(&record->failure))
 		out->failure = fill_failure(failure, &record->failure);
 }

@@ -11,12 +11,14 @@
 
 #include "config.h"
 #include "exit.h"
+#include "jail.h"
+#include "lease.h"
 #include "vm.h"
 
 #define CONTROL_PACKET_MAX (64u * 1024)
 #define CONTROL_FDS_MAX (CONFIG_DISKS_MAX + 5)
 
-enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_STATUS, CONTROL_STATS };
+enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_STATUS, CONTROL_STATS, CONTROL_RENEW };
 
 struct control_request {
 	uint64_t id;
@@ -24,6 +26,7 @@ struct control_request {
 	struct vm_config start;  /* CONTROL_START: owns the descriptors */
 	bool force;              /* CONTROL_STOP */
 	uint32_t grace_ms;
+	uint64_t lease_ms;       /* CONTROL_RENEW; 0: as before */
 };
 
 enum control_state { CONTROL_WAITING, CONTROL_RUNNING, CONTROL_STOPPING };
@@ -31,6 +34,8 @@ enum control_state { CONTROL_WAITING, CONTROL_RUNNING, CONTROL_STOPPING };
 struct control_status {
 	enum control_state state;
 	int64_t event_usec[VM_EVENT_MAX_]; /* 0: has not happened */
+	const struct jail_report *jail;    /* NULL: there is no jail */
+	uint64_t lease_left_ms;
 };
 
 struct control_stats {

@@ -23,6 +23,8 @@ enum exit_reason {
 	EXIT_START_FAILED = 18,
 	EXIT_USAGE = 19,
 	EXIT_BUG = 20,
+	EXIT_SECCOMP = 21,
+	EXIT_LEASE = 22,
 };
 
 #define EXIT_DETAIL_MAX 160
@@ -31,6 +33,7 @@ struct exit_record {
 	enum exit_reason reason;
 	bool reached_userspace;
 	int64_t realtime_usec;
-	struct err failure;  /* for START_FAILED, KVM_INTERNAL, HOST_MEMORY */
+	struct err failure;  /* for START_FAILED, KVM_INTERNAL, HOST_MEMORY, LEASE */
 	char detail[EXIT_DETAIL_MAX];
+	uint32_t syscall, syscall_argument, thread; /* SECCOMP: as in vmm.proto */
 };

@@ -6,77 +6,30 @@
  * told through the exit record and the exit status.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "jail.h"
+#include "last-word.h"
 #include "options.h"
 #include "vmm.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define IS_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define IS_SANITIZED 1
-#endif
-#endif
-#ifndef IS_SANITIZED
-#define IS_SANITIZED 0
-#endif
-
-/* What a handler of a synchronous signal needs, prepared before the guest runs: nothing can be encoded in a
- * handler. The only mutable state at file scope here, since a handler has no argument. */
-static struct last_word {
-	int fd;
-	size_t size;
-	uint8_t data[CONTROL_PACKET_MAX];
-} memory_fault, bug;
-
-static void write_last_word(const struct last_word *word, enum exit_reason reason)
-{
-	if (word->fd >= 0)
-		(void) !write(word->fd, word->data, word->size); /* there is nothing left to do about it */
-	_exit((int) reason);
-}
-
-static void on_fatal(int number)
-{
-	if (number == SIGBUS) /* a page of guest memory that the host cannot provide */
-		write_last_word(&memory_fault, EXIT_HOST_MEMORY);
-	write_last_word(&bug, EXIT_BUG);
-}
-
-static void prepare_last_word(struct last_word *word, int exit_fd, enum exit_reason reason, enum fail_code code,
-	const char *text)
-{
-	struct exit_record record = { .reason = reason, .realtime_usec = clock_realtime_usec() };
-
-	if (code != FAIL_NONE)
-		(void) err_set(&record.failure, code, EFAULT, "%s", text);
-	(void) snprintf(record.detail, sizeof(record.detail), "%s", text);
-	word->fd = exit_fd;
-	word->size = control_encode_exit(&record, word->data);
-}
-
 static void set_signals(int exit_fd)
 {
-	struct sigaction ignore = { .sa_handler = SIG_IGN }, fatal = { .sa_handler = on_fatal };
+	struct sigaction ignore = { .sa_handler = SIG_IGN };
 	sigset_t set;
 
-	prepare_last_word(&memory_fault, exit_fd, EXIT_HOST_MEMORY, FAIL_HOST_MEMORY_FAULT,
-		"SIGBUS: the host could not provide a page");
-	prepare_last_word(&bug, exit_fd, EXIT_BUG, FAIL_NONE, "an assertion of croft-vmm failed");
+	last_word_prepare(exit_fd);
 	(void) sigaction(SIGPIPE, &ignore, NULL);
 	(void) sigaction(SIGHUP, &ignore, NULL);
 	(void) sigaction(SIGXFSZ, &ignore, NULL); /* a console or disk at its limit is an error, not the end */
-	(void) sigaction(SIGBUS, &fatal, NULL);
-	(void) sigaction(SIGABRT, &fatal, NULL);
 	(void) sigemptyset(&set);
 	(void) sigaddset(&set, SIGTERM);
 	(void) sigaddset(&set, SIGINT);
@@ -137,14 +90,40 @@ static int finish(const struct exit_record *record, int exit_fd)
 	return (int) record->reason;
 }
 
+/* Everything that the process is and has from here on. Nothing was read from outside before. */
+static int begin(struct vmm *vmm, const struct options *options, int fd, struct jail *jail, struct err *reterr)
+{
+	struct jail_config config = { .mode = options->jail_mode, .run = options->run, .has_user = options->has_user,
+		.uid = (uid_t) options->uid, .gid = (gid_t) options->gid, .cgroup_fd = options->cgroup_fd_number,
+		.keep = { fd, options->exit_fd_number }, .n_keep = 2 };
+	char text[JAIL_TEXT_MAX];
+	int r = jail_enter(jail, &config, reterr);
+
+	if (r == 0)
+		r = vmm_init(vmm, fd, reterr);
+	if (r == 0)
+		r = jail_arm(jail, &config, reterr);
+	if (r < 0 || config.mode == JAIL_OFF)
+		return r;
+	vmm->jail = &jail->report;
+	vmm->is_filtered = jail->report.applied & 1u << JAIL_FILTERS;
+	jail_report_format(&jail->report, text);
+	if (jail->report.missing)
+		log_warn("jailed, but not wholly", "steps", text);
+	else
+		log_info("jailed", "steps", text);
+	return 0;
+}
+
 static int run(const struct options *options)
 {
+	struct jail jail = JAIL_NULL;
 	struct exit_record record = { .reason = EXIT_START_FAILED, .realtime_usec = clock_realtime_usec() };
 	struct err err = ERR_NULL;
 	struct vmm *vmm = calloc(1, sizeof(*vmm));
 	int fd = -1, status;
 
-	if (!vmm || open_control(options, &fd, &err) < 0 || vmm_init(vmm, fd, &err) < 0) {
+	if (!vmm || open_control(options, &fd, &err) < 0 || begin(vmm, options, fd, &jail, &err) < 0) {
 		log_failure(LOG_LEVEL_ERROR, "cannot start", &err, NULL);
 		record.failure = err;
 		free(vmm); /* the descriptors end with the process */
@@ -158,7 +137,8 @@ static int run(const struct options *options)
 	vmm_deinit(vmm);
 	free(vmm);
 	status = finish(&record, options->exit_fd_number);
-	if (*options->control)
+	/* in a jail the socket of --control stays behind: there is no way to it any more */
+	if (*options->control && options->jail_mode == JAIL_OFF)
 		(void) unlink(options->control);
 	return status;
 }
@@ -185,11 +165,9 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 	log_init("croft-vmm", options.log_level);
-	/* no core dump and no ptrace by others of this user: the memory is a guest's. LeakSanitizer needs ptrace. */
-	if (!IS_SANITIZED)
-		(void) prctl(PR_SET_DUMPABLE, 0);
 	set_signals(options.exit_fd_number);
 	raise_descriptor_limit();
+	(void) mallopt(M_ARENA_MAX, 1); /* threads hardly allocate, and the filters need know one allocator only */
 	status = run(&options);
 	options_free(&options);
 	return status;

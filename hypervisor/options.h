@@ -10,11 +10,18 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "jail.h"
 
 struct options {
 	char *control_fd, *exit_fd; /* decimal; empty: none */
 	char *control;              /* path, for use by hand */
-	char *id, *run;             /* say whose VM this is, for ps and logs; nothing is done with them */
+	char *id;                   /* says whose VM this is, for ps and logs */
+	char *run;                  /* directory; empty: none */
+	char *jail, *uid_text, *gid_text, *cgroup_fd;
+	enum jail_mode jail_mode;
+	bool has_user;
+	unsigned int uid, gid;
+	int cgroup_fd_number;       /* -1: none */
 	char *log_level_name;
 	int control_fd_number, exit_fd_number; /* -1: none */
 	enum log_level log_level;

@@ -18,7 +18,6 @@
 #include "cpuid.h"
 #include "vm.h"
 
-#define KICK_SIGNAL SIGRTMIN
 #define KICK_USEC (20 * USEC_PER_MSEC)
 
 #define MSR_MISC_ENABLE 0x1a0
@@ -192,7 +191,9 @@ static void *run_thread(void *data)
 	sigset_t kick;
 
 	(void) sigemptyset(&kick);
-	(void) sigaddset(&kick, KICK_SIGNAL);
+	(void) sigaddset(&kick, VCPU_SIGNAL);
+	if (!vm_thread_begin(vcpu->vm, THREAD_VCPU, vcpu->index))
+		return NULL;
 	(void) pthread_sigmask(SIG_UNBLOCK, &kick, NULL);
 	if (vcpu->index == 0)
 		vm_post(vcpu->vm, VM_EVENT_STARTED);
@@ -218,8 +219,16 @@ static void on_kick(int number)
 int vcpu_prepare_signal(void)
 {
 	struct sigaction action = { .sa_handler = on_kick };
+	sigset_t kick;
 
-	return sigaction(KICK_SIGNAL, &action, NULL) < 0 ? -errno : 0;
+	if (SIGRTMIN != VCPU_SIGNAL)
+		return -ENOTSUP; /* another C library */
+	/* on vCPU threads alone: the filters of others have no way back from a handler */
+	(void) sigemptyset(&kick);
+	(void) sigaddset(&kick, VCPU_SIGNAL);
+	if (pthread_sigmask(SIG_BLOCK, &kick, NULL) != 0 || sigaction(VCPU_SIGNAL, &action, NULL) < 0)
+		return -errno;
+	return 0;
 }
 
 int vcpu_start(struct vcpu *vcpu)
@@ -236,7 +245,7 @@ void vcpu_kick(struct vcpu *vcpu)
 		return;
 	/* first the flag: a signal that comes before KVM_RUN would be lost without it */
 	__atomic_store_n(&vcpu->run->immediate_exit, 1, __ATOMIC_SEQ_CST);
-	(void) pthread_kill(vcpu->thread, KICK_SIGNAL);
+	(void) pthread_kill(vcpu->thread, VCPU_SIGNAL);
 }
 
 int vcpu_join(struct vcpu *vcpu, int64_t deadline_usec)

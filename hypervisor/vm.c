@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include "boot/layout.h"
 #include "boot/params.h"
 #include "cpuid.h"
+#include "filter.h"
 #include "pvpanic.h"
 #include "virtio/mmio.h"
 
@@ -103,6 +105,23 @@ static void on_wake(void *data, uint32_t events)
 	}
 	if (vm_is_stopping(vm))
 		vm->hooks->ended(vm->hooks_data);
+}
+
+bool vm_thread_begin(void *data, enum thread_kind kind, unsigned int index)
+{
+	struct vm *vm = data;
+	struct err err = ERR_NULL;
+	char name[16];
+	int r;
+
+	(void) snprintf(name, sizeof(name), kind == THREAD_VCPU ? "%s %u" : "%s", thread_kind_name(kind), index);
+	(void) prctl(PR_SET_NAME, name); /* for people only */
+	r = vm->is_filtered ? filter_install(kind) : 0;
+	if (r < 0) {
+		(void) err_set(&err, FAIL_JAIL_FAILED, -r, "the filter of a %s thread", thread_kind_name(kind));
+		vm_report_exit(vm, EXIT_START_FAILED, &err, err.msg);
+	}
+	return r == 0;
 }
 
 /* ---- building ---- */
@@ -375,7 +394,7 @@ int vm_build(struct vm **ret, struct loop *loop, struct vm_config *config, const
 int vm_start(struct vm *vm, struct err *reterr)
 {
 	for (unsigned int i = 0; i < vm->n_disks; i++) {
-		int r = blk_start(&vm->disks[i]);
+		int r = blk_start(&vm->disks[i], vm_thread_begin, vm);
 
 		if (r < 0)
 			return err_set(reterr, FAIL_HOST_LIMIT, -r, "no thread for disk %u", i);
@@ -453,4 +472,13 @@ void vm_stats(struct vm *vm, struct vm_stats *ret)
 	(void) pthread_mutex_lock(&vm->rng.device.lock);
 	ret->rng_bytes = vm->rng.bytes;
 	(void) pthread_mutex_unlock(&vm->rng.device.lock);
+}
+
+uint64_t vm_largest_file(const struct vm *vm)
+{
+	uint64_t largest = MAX(vm->memory.size, (uint64_t) SERIAL_FILE_MAX);
+
+	for (unsigned int i = 0; i < vm->n_disks; i++)
+		largest = MAX(largest, vm->disks[i].sectors * BLK_SECTOR);
+	return largest;
 }

@@ -18,6 +18,7 @@
 #include "loop.h"
 #include "memory.h"
 #include "serial.h"
+#include "thread.h"
 #include "vcpu.h"
 #include "virtio/blk.h"
 #include "virtio/rng.h"
@@ -53,6 +54,7 @@ struct vm {
 	const struct vm_hooks *hooks;
 	void *hooks_data;
 
+	bool is_filtered;                     /* its threads put on their seccomp filters */
 	int kvm_fd, vm_fd;
 	struct memory memory;
 	struct bus ports, mmio;
@@ -90,6 +92,9 @@ int vm_stop(struct vm *vm);
 void vm_free(struct vm *vm);
 DEFINE_CLEANUP(struct vm, vm_free)
 
+/* A thread_begin_fn; `data` is the VM. Only `is_filtered` threads can be refused, and then the VM ends. */
+bool vm_thread_begin(void *data, enum thread_kind kind, unsigned int index);
+
 /* From any thread. */
 void vm_post(struct vm *vm, enum vm_event event);
 /* The VM ends: with `reason`, unless an end was reported before. `failure` may be NULL and is copied. */
@@ -103,3 +108,5 @@ static inline bool vm_is_stopping(struct vm *vm)
 bool vm_has_event(struct vm *vm, enum vm_event event);
 struct exit_record vm_exit_record(struct vm *vm);
 void vm_stats(struct vm *vm, struct vm_stats *ret);
+/* Bytes of the largest file that the VM may write: guest memory, a disk, the console. */
+uint64_t vm_largest_file(const struct vm *vm);

@@ -8,12 +8,16 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "filter.h"
+#include "host-limit.h"
 
 #define LAST_WORDS_USEC (200 * USEC_PER_MSEC)
 
@@ -56,7 +60,58 @@ static void on_ended(void *data)
 
 static const struct vm_hooks hooks = { .event = on_event, .ended = on_ended };
 
+/* ---- the lease ---- */
+
+static void arm_lease(struct vmm *vmm)
+{
+	struct itimerspec at = { .it_value = { .tv_sec = vmm->lease.deadline_usec / USEC_PER_SEC,
+					 .tv_nsec = vmm->lease.deadline_usec % USEC_PER_SEC * 1000 } };
+
+	(void) timerfd_settime(vmm->lease_fd, TFD_TIMER_ABSTIME, &at, NULL); /* all arguments are ours */
+}
+
+static void on_lease(void *data, uint32_t events)
+{
+	struct vmm *vmm = data;
+	struct exit_record record = { .reason = EXIT_LEASE };
+	uint64_t count;
+
+	(void) events;
+	(void) !read(vmm->lease_fd, &count, sizeof(count)); /* only clears it */
+	if (!lease_is_expired(&vmm->lease, clock_boottime_usec()))
+		return; /* was renewed meanwhile */
+	(void) err_set(&record.failure, FAIL_LEASE_EXPIRED, ETIMEDOUT, "the lease of %llu ms was not renewed",
+		(unsigned long long) vmm->lease.length_ms);
+	err_add(&record.failure, "lease_ms", "%llu", (unsigned long long) vmm->lease.length_ms);
+	(void) snprintf(record.detail, sizeof(record.detail), "the lease was not renewed in time");
+	log_warn("the lease was not renewed: the VM ends itself", "lease_ms", LOG_NUM(vmm->lease.length_ms));
+	end(vmm, &record);
+}
+
+static int make_lease(struct vmm *vmm)
+{
+	vmm->lease_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (vmm->lease_fd < 0)
+		return -errno;
+	return loop_add(&vmm->loop, &vmm->lease_source, vmm->lease_fd, EPOLLIN, on_lease, vmm);
+}
+
 /* ---- requests ---- */
+
+/* From here on the loop thread has its own filter, and no file grows over what it is meant to be. */
+static int narrow(struct vmm *vmm, struct err *reterr)
+{
+	struct rlimit limit;
+	int r;
+
+	if (!vmm->is_filtered)
+		return 0;
+	limit.rlim_cur = limit.rlim_max = vm_largest_file(vmm->vm);
+	if (setrlimit(RLIMIT_FSIZE, &limit) < 0)
+		return err_set(reterr, FAIL_JAIL_FAILED, errno, "the limit of file sizes");
+	r = filter_install(THREAD_LOOP);
+	return r < 0 ? err_set(reterr, FAIL_JAIL_FAILED, -r, "the filter of the loop thread") : 0;
+}
 
 static int start(struct vmm *vmm, struct vm_config *config, struct err *reterr)
 {
@@ -69,8 +124,16 @@ static int start(struct vmm *vmm, struct vm_config *config, struct err *reterr)
 		return r;
 	vmm->memory_mib = config->memory_mib;
 	vmm->vcpus = config->vcpus;
+	vmm->vm->is_filtered = vmm->is_filtered;
 	/* kernel and initramfs are in memory: their descriptors go when the request goes */
-	return vm_start(vmm->vm, reterr);
+	r = vm_start(vmm->vm, reterr);
+	if (r == 0)
+		r = narrow(vmm, reterr);
+	if (r == 0 && config->lease_ms > 0) {
+		lease_begin(&vmm->lease, config->lease_ms, clock_boottime_usec());
+		arm_lease(vmm);
+	}
+	return r;
 }
 
 static void handle_start(struct vmm *vmm, struct server_connection *connection, struct control_request *request)
@@ -89,6 +152,7 @@ static void handle_start(struct vmm *vmm, struct server_connection *connection, 
 		server_send(&vmm->server, connection, control_encode_done(request->id, vmm->server.out));
 		return;
 	}
+	host_limit_refine(&err);
 	log_failure(LOG_LEVEL_ERROR, "start failed", &err, NULL);
 	server_send(&vmm->server, connection, control_encode_failure(request->id, &err, vmm->server.out));
 	record.failure = err;
@@ -114,11 +178,27 @@ static void handle_stop(struct vmm *vmm, struct server_connection *connection, c
 
 static void handle_status(struct vmm *vmm, struct server_connection *connection, uint64_t id)
 {
-	struct control_status status = { .state = vmm->state };
+	struct control_status status = { .state = vmm->state, .jail = vmm->jail,
+		.lease_left_ms = lease_left_ms(&vmm->lease, clock_boottime_usec()) };
 
 	for (int i = 0; vmm->vm && i < VM_EVENT_MAX_; i++)
 		status.event_usec[i] = atomic_load(&vmm->vm->event_usec[i]);
 	server_send(&vmm->server, connection, control_encode_status(id, &status, vmm->server.out));
+}
+
+static void handle_renew(struct vmm *vmm, struct server_connection *connection, const struct control_request *request)
+{
+	struct err err = ERR_NULL;
+	size_t size;
+
+	if (lease_renew(&vmm->lease, request->lease_ms, clock_boottime_usec())) {
+		arm_lease(vmm);
+		size = control_encode_done(request->id, vmm->server.out);
+	} else {
+		(void) err_set(&err, FAIL_VMM_CONTROL_INVALID, EINVAL, "this VM has no lease, or it has expired");
+		size = control_encode_failure(request->id, &err, vmm->server.out);
+	}
+	server_send(&vmm->server, connection, size);
 }
 
 static void handle_stats(struct vmm *vmm, struct server_connection *connection, uint64_t id)
@@ -146,6 +226,9 @@ static void handle(void *data, struct server_connection *connection, struct cont
 		break;
 	case CONTROL_STATS:
 		handle_stats(vmm, connection, request->id);
+		break;
+	case CONTROL_RENEW:
+		handle_renew(vmm, connection, request);
 		break;
 	}
 }
@@ -183,10 +266,12 @@ int vmm_init(struct vmm *vmm, int listen_fd, struct err *reterr)
 	int r;
 
 	memset(vmm, 0, sizeof(*vmm));
-	vmm->signal_fd = vmm->signals.fd = -1;
+	vmm->signal_fd = vmm->signals.fd = vmm->lease_fd = vmm->lease_source.fd = -1;
 	r = loop_init(&vmm->loop);
 	if (r == 0)
 		r = watch_signals(vmm);
+	if (r == 0)
+		r = make_lease(vmm);
 	if (r == 0)
 		r = vcpu_prepare_signal();
 	if (r == 0)
@@ -225,6 +310,8 @@ void vmm_deinit(struct vmm *vmm)
 		vm_free(vmm->vm);
 	loop_timer_disarm(&vmm->loop, &vmm->grace);
 	server_deinit(&vmm->server);
+	loop_remove(&vmm->loop, &vmm->lease_source);
+	(void) fd_close(vmm->lease_fd);
 	loop_remove(&vmm->loop, &vmm->signals);
 	(void) fd_close(vmm->signal_fd);
 	loop_deinit(&vmm->loop);

@@ -19,10 +19,16 @@ struct vmm {
 	int signal_fd;
 	struct loop_source signals;
 	struct loop_timer grace;
+	int lease_fd;            /* a timer on CLOCK_BOOTTIME */
+	struct loop_source lease_source;
+	struct lease lease;
 	enum control_state state;
 	struct vm *vm;
 	uint64_t memory_mib;
 	uint32_t vcpus;
+	/* set after vmm_init() by a process that is jailed */
+	const struct jail_report *jail;
+	bool is_filtered;
 	struct exit_record exit; /* reason EXIT_NONE: goes on */
 };
 

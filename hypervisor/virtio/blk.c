@@ -220,6 +220,8 @@ static void *work(void *data)
 	struct pollfd fds[] = { { .fd = blk->device.notify_fds[0], .events = POLLIN },
 		{ .fd = blk->stop_fd, .events = POLLIN } };
 
+	if (blk->begin && !blk->begin(blk->begin_data, THREAD_DISK, 0))
+		return NULL;
 	for (;;) {
 		uint64_t n;
 
@@ -257,9 +259,13 @@ int blk_init(struct blk_device *blk, const struct memory *memory, int fd, bool i
 	return 0;
 }
 
-int blk_start(struct blk_device *blk)
+int blk_start(struct blk_device *blk, thread_begin_fn begin, void *begin_data)
 {
-	int r = pthread_create(&blk->worker, NULL, work, blk);
+	int r;
+
+	blk->begin = begin;
+	blk->begin_data = begin_data;
+	r = pthread_create(&blk->worker, NULL, work, blk);
 
 	blk->has_worker = r == 0;
 	return -r;

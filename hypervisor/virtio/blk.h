@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 
+#include "thread.h"
 #include "virtio/device.h"
 
 #define BLK_SECTOR 512u
@@ -27,13 +28,15 @@ struct blk_device {
 	struct blk_stats stats;  /* under the device's lock */
 	pthread_t worker;
 	bool has_worker, is_stopping;
+	thread_begin_fn begin;   /* the worker's; may be NULL */
+	void *begin_data;
 	int stop_fd;
 };
 
 /* Takes over `fd` on success: a regular file whose size is a positive multiple of 512, which the caller has
  * checked. `serial` has at most BLK_SERIAL_SIZE bytes. */
 int blk_init(struct blk_device *blk, const struct memory *memory, int fd, bool is_read_only, const char *serial);
-int blk_start(struct blk_device *blk);
+int blk_start(struct blk_device *blk, thread_begin_fn begin, void *begin_data);
 /* Ends the worker after the request under way, at most until `deadline_usec`. 0 or -ETIMEDOUT: it hangs in the
  * host's kernel, and blk_deinit() must not be called. */
 int blk_stop(struct blk_device *blk, int64_t deadline_usec);

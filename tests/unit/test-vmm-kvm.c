@@ -120,8 +120,10 @@ static void spawn(void)
 	if (vmm_pid == 0) {
 		(void) dup2(listen_fd, 60);
 		(void) dup2(exit_fd, 61);
+		/* root gives it a uid of its own, else it keeps this one */
 		(void) execl(program(), "croft-vmm", "--control-fd", "60", "--exit-fd", "61", "--log-level", "error", "--id",
-			"abc", (char *) NULL);
+			"abc", "--run", directory, geteuid() == 0 ? "--uid=65534" : (char *) NULL, "--gid=65534",
+			(char *) NULL);
 		_exit(127);
 	}
 	(void) fd_close(listen_fd);
@@ -240,6 +242,26 @@ static void add_fd(struct start *start, int fd)
 	start->fds[start->n_fds++] = fd;
 }
 
+/* What the exit record says, for the message of a test that fails; static. */
+static const char *last_word(void)
+{
+	static char text[256];
+	Croft__VmmExit *record;
+	char *data = NULL;
+	size_t n = 0;
+
+	if (file_read(exit_path, PACKET_MAX, &data, &n) < 0)
+		return "no exit record";
+	record = croft__vmm_exit__unpack(NULL, n, (const uint8_t *) data);
+	free(data);
+	if (!record)
+		return "no exit record";
+	(void) snprintf(text, sizeof(text), "reason %d \"%s\", system call %u (0x%x), thread %u", (int) record->reason,
+		record->detail, record->syscall, record->syscall_argument, record->thread);
+	croft__vmm_exit__free_unpacked(record, NULL);
+	return text;
+}
+
 /* Sends it and closes our descriptors. The failure's code, "" when there was none; static. */
 static const char *start_send(struct start *start)
 {
@@ -253,7 +275,7 @@ static const char *start_send(struct start *start)
 	for (size_t i = 0; i < start->n_fds; i++)
 		(void) fd_close(start->fds[i]);
 	message = answer(control);
-	ck_assert_msg(message, "no answer to start");
+	ck_assert_msg(message, "no answer to start: %s", last_word());
 	(void) snprintf(code, sizeof(code), "%s", message->response->failure ? message->response->failure->code : "");
 	croft__vmm_message__free_unpacked(message, NULL);
 	return code;
@@ -294,8 +316,8 @@ static Croft__VmmExit *expect_exit(int status)
 	ck_assert_int_eq(waitpid(vmm_pid, &got, 0), vmm_pid);
 	vmm_pid = 0;
 	(void) fd_close(pid_fd);
-	ck_assert_msg(WIFEXITED(got) && WEXITSTATUS(got) == status, "wait status 0x%x, not exit %d", (unsigned int) got,
-		status);
+	ck_assert_msg(WIFEXITED(got) && WEXITSTATUS(got) == status, "wait status 0x%x, not exit %d: %s", (unsigned int) got,
+		status, last_word());
 	ck_assert_int_eq(file_read(exit_path, PACKET_MAX, &data, &n), 0);
 	record = croft__vmm_exit__unpack(NULL, n, (uint8_t *) data);
 	free(data);

@@ -642,7 +642,7 @@ START_TEST(reset_in_flight)
 {
 	uint64_t one = 1;
 
-	ck_assert_int_eq(blk_start(&blk), 0);
+	ck_assert_int_eq(blk_start(&blk, NULL, NULL), 0);
 	for (int round = 0; round < 3000; round++) {
 		driver_start(&driver, 0);
 		put_head(VIRTIO_BLK_T_IN, 0);

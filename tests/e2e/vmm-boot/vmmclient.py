@@ -75,6 +75,10 @@ class Vmm:
     def __init__(self, program, run):
         self.run, self.events, self.id = run, [], 0
         os.makedirs(run, exist_ok=True)
+        arguments = ["--run", run]
+        if os.geteuid() == 0:  # its own uid, which has to get through
+            os.chmod(run, 0o711)
+            arguments += ["--uid", "65534", "--gid", "65534"]
         self.control_path = os.path.join(run, "control.sock")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.path.exists(self.control_path):
@@ -85,7 +89,7 @@ class Vmm:
         exit_fd = os.open(self.exit_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         self.log = open(os.path.join(run, "vmm.log"), "wb")
         self.process = subprocess.Popen(
-            [program, "--control-fd", str(listener.fileno()), "--exit-fd", str(exit_fd)],
+            [program, "--control-fd", str(listener.fileno()), "--exit-fd", str(exit_fd)] + arguments,
             pass_fds=[listener.fileno(), exit_fd], stderr=self.log, start_new_session=True)
         os.close(exit_fd)
         listener.close()

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kinds of threads in croft-vmm; each has its own seccomp filter (seccomp.def).
+ */
+#pragma once
+
+#include <stdbool.h>
+
+enum thread_kind {
+	THREAD_START, /* the first thread, until the machine runs */
+	THREAD_LOOP,  /* the same one from then on */
+	THREAD_VCPU,
+	THREAD_DISK,
+	THREAD_MAX_
+};
+
+/* The first thing that a new thread calls: gives it its name and its filter. False: it must not go on. */
+typedef bool (*thread_begin_fn)(void *data, enum thread_kind kind, unsigned int index);
+
+/* Takes a vCPU out of the guest; used for nothing else. SIGRTMIN of glibc, as a constant for the filters. */
+#define VCPU_SIGNAL 34
