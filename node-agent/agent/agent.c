@@ -118,6 +118,10 @@ static void feed_post(struct agent *agent, struct post *post)
 		event.spawned.vmm = err ? NULL : &post->vmm;
 		event.spawned.err = err;
 		break;
+	case SV_EV_VMM_JAILED:
+		event.jailed.is_whole = post->is_whole;
+		event.jailed.text = post->text;
+		break;
 	case SV_EV_VMM_EXITED:
 		if (sandbox)
 			sandbox_reap(sandbox);

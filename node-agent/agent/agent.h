@@ -39,6 +39,8 @@ struct post {
 	struct err err;
 	struct sv_vmm_id vmm;       /* VMM_SPAWNED */
 	char boot_id[BOOT_ID_SIZE]; /* GUEST_HELLO, ADOPTED */
+	bool is_whole;              /* VMM_JAILED */
+	char text[64];
 	enum sv_exit exit_reason;   /* VMM_EXITED */
 	int exit_signal;
 	bool reached_userspace;

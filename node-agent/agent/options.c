@@ -36,6 +36,8 @@ static const struct config_option options_table[] = {
 	{ "vmm", "kvm", CONFIG_STRING, AT(kvm_device), "/dev/kvm", 0, 0, false, "The device handed to the VMM." },
 	{ "vmm", "probe", CONFIG_BOOL, AT(kvm_probe), "yes", 0, 0, false,
 	  "Ask the device for KVM's version and a VM; no: only that it opens (for a stub VMM)." },
+	{ "vmm", "jail", CONFIG_STRING, AT(vmm_jail), "available", 0, 0, false,
+	  "required: no start where the host forbids a step of the VMM's jail; available: go on, and the stage says which." },
 	{ "vmm", "timeout_ms", CONFIG_U64, AT(vmm_timeout_ms), "30000", 100, DAY_MS, false,
 	  "Longest wait for an answer of the VMM." },
 	{ "guest", "kernel", CONFIG_STRING, AT(kernel), "/usr/lib/croft/vmlinux", 0, 0, false,

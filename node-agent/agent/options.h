@@ -21,7 +21,7 @@ struct agent_options {
 	char *token_file; /* of `join` */
 	bool replace;     /* of `join` */
 	/* [vmm] */
-	char *vmm_path;
+	char *vmm_path, *vmm_jail;
 	char *kvm_device;
 	bool kvm_probe;
 	uint64_t vmm_timeout_ms;

@@ -173,6 +173,20 @@ void sandbox_post_exit(struct sandbox *sandbox, enum sv_exit reason)
 	agent_post(sandbox->agent, &post);
 }
 
+static void on_jailed(bool is_whole, const char *text, void *user)
+{
+	struct sandbox *sandbox = user;
+	struct post post = { .type = SV_EV_VMM_JAILED,
+		.generation = sandbox->generation,
+		.is_whole = is_whole };
+
+	if (!is_whole)
+		log_warn("the VMM is not wholly jailed", "sandbox", sandbox->id, "jail", text);
+	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);
+	(void)snprintf(post.text, sizeof(post.text), "%s", text);
+	agent_post(sandbox->agent, &post);
+}
+
 static void on_started(void *user)
 {
 	sandbox_post(user, SV_EV_VMM_STARTED, NULL);
@@ -204,6 +218,8 @@ static const char *const exit_names[SV_EXIT_MAX_] = {
 	[SV_EXIT_BUG] = "bug",
 	[SV_EXIT_KILLED] = "killed",
 	[SV_EXIT_CRASHED] = "crashed",
+	[SV_EXIT_SECCOMP] = "seccomp",
+	[SV_EXIT_LEASE] = "lease",
 	[SV_EXIT_VANISHED] = "vanished",
 };
 
@@ -224,7 +240,8 @@ static void on_exit_of_vmm(const struct vmm_exit *end, void *user)
 	agent_post(sandbox->agent, &post);
 }
 
-const struct vmm_handler sandbox_vmm_handler = { .on_started = on_started,
+const struct vmm_handler sandbox_vmm_handler = { .on_jailed = on_jailed,
+	.on_started = on_started,
 	.on_userspace = on_userspace,
 	.on_status = on_status,
 	.on_exit = on_exit_of_vmm };
@@ -263,7 +280,8 @@ static void spawn_vmm(struct sandbox *sandbox, const struct sv_vmm_id *intent)
 		r = sandbox_listen_hello(sandbox, &post.err);
 	if (r == 0)
 		r = vmm_spawn(&sandbox->vmm, sandbox->agent->base,
-			sandbox->agent->options->vmm_path, sandbox->run_dir, sandbox->id,
+			sandbox->agent->options->vmm_path, sandbox->agent->options->vmm_jail,
+			sandbox->run_dir, sandbox->id,
 			&sandbox_vmm_handler, sandbox, &post.vmm, &post.err);
 	if (r < 0)
 		sandbox_stop_hello(sandbox);

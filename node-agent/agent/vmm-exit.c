@@ -36,6 +36,10 @@ static enum sv_exit reason_of(unsigned int reason)
 		return SV_EXIT_SIGNAL;
 	case CROFT__VMM_EXIT_REASON__VMM_EXIT_START_FAILED:
 		return SV_EXIT_START_FAILED;
+	case CROFT__VMM_EXIT_REASON__VMM_EXIT_SECCOMP:
+		return SV_EXIT_SECCOMP;
+	case CROFT__VMM_EXIT_REASON__VMM_EXIT_LEASE:
+		return SV_EXIT_LEASE;
 	case CROFT__VMM_EXIT_REASON__VMM_EXIT_USAGE:
 	case CROFT__VMM_EXIT_REASON__VMM_EXIT_BUG:
 		return SV_EXIT_BUG;
@@ -55,6 +59,20 @@ void vmm_failure_decode(const Croft__VmmFailure *failure, struct err *ret)
 		*failure->message ? failure->message : "the VMM gave no message");
 	for (size_t i = 0; i < failure->n_fields; i++)
 		err_add(ret, failure->fields[i]->key, "%s", failure->fields[i]->value);
+}
+
+/* The VMM's handler could fill in numbers only. */
+static void describe_violation(const Croft__VmmExit *record, struct err *ret)
+{
+	static const char *const threads[] = { "unknown", "start-up", "loop", "vCPU", "disk" };
+	const char *thread = threads[record->thread < ARRAY_LEN(threads) ? record->thread : 0];
+
+	(void)err_set(ret, FAIL_SECCOMP_VIOLATION, 0,
+		"the VMM's %s thread tried system call %u, which its filter forbids", thread,
+		record->syscall);
+	err_add(ret, "nr", "%u", record->syscall);
+	err_add(ret, "argument", "0x%x", record->syscall_argument);
+	err_add(ret, "thread", "%s", thread);
 }
 
 bool vmm_last_word(const char *run_dir, struct vmm_exit *ret)
@@ -79,6 +97,8 @@ bool vmm_last_word(const char *run_dir, struct vmm_exit *ret)
 		ret->reached_userspace = record->reached_userspace;
 		if (record->failure)
 			vmm_failure_decode(record->failure, &ret->failure);
+		else if (reason == SV_EXIT_SECCOMP)
+			describe_violation(record, &ret->failure);
 	}
 	croft__vmm_exit__free_unpacked(record, NULL);
 	return reason != SV_EXIT_MAX_;
@@ -101,4 +121,6 @@ void vmm_exit_read(const char *run_dir, const siginfo_t *info, struct vmm_exit *
 	ret->signal = info->si_status;
 	if (info->si_status == SIGKILL)
 		ret->reason = SV_EXIT_KILLED;
+	else if (info->si_status == SIGSYS) /* its handler had no chance */
+		ret->reason = SV_EXIT_SECCOMP;
 }

@@ -109,23 +109,24 @@ static int set_attributes(posix_spawnattr_t *attributes)
 }
 
 /* The environment of the agent is none of the VMM's business but for the log level. */
-static int spawn(const char *program, const char *run_dir, const char *sandbox,
+static int spawn(const char *program, const char *jail, const char *run_dir, const char *sandbox,
 	const struct spawn_fds *fds, pid_t *ret)
 {
 	char control[16], exit_fd[16], name[] = "croft-vmm", log_level[64],
 				       path[] = "PATH=/usr/bin:/bin";
-	CLEANUP_FREE char *run_copy = strdup(run_dir), *sandbox_copy = strdup(sandbox);
+	CLEANUP_FREE char *run_copy = strdup(run_dir), *sandbox_copy = strdup(sandbox),
+			  *jail_copy = strdup(jail);
 	char control_flag[] = "--control-fd", exit_flag[] = "--exit-fd", id_flag[] = "--id",
-	     run_flag[] = "--run";
+	     run_flag[] = "--run", jail_flag[] = "--jail";
 	char *argv[] = { name, control_flag, control, exit_flag, exit_fd, id_flag, sandbox_copy,
-		run_flag, run_copy, NULL };
+		run_flag, run_copy, jail_flag, jail_copy, NULL };
 	const char *level = getenv("CROFT_LOG");
 	char *envp[] = { path, level ? log_level : NULL, NULL };
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attributes;
 	int r;
 
-	if (!run_copy || !sandbox_copy)
+	if (!run_copy || !sandbox_copy || !jail_copy)
 		return ENOMEM;
 	(void)snprintf(control, sizeof(control), "%d", CONTROL_FD);
 	(void)snprintf(exit_fd, sizeof(exit_fd), "%d", EXIT_FD);
@@ -146,8 +147,8 @@ static int spawn(const char *program, const char *run_dir, const char *sandbox,
 	return r;
 }
 
-int vmm_spawn_process(const char *program, const char *run_dir, const char *sandbox, pid_t *ret,
-	struct err *reterr)
+int vmm_spawn_process(const char *program, const char *jail, const char *run_dir,
+	const char *sandbox, pid_t *ret, struct err *reterr)
 {
 	CLEANUP(spawn_fds_close) struct spawn_fds fds = { -1, -1, -1 };
 	int r = open_fds(run_dir, &fds);
@@ -159,7 +160,7 @@ int vmm_spawn_process(const char *program, const char *run_dir, const char *sand
 		err_add(reterr, "path", "%.90s", run_dir);
 		return r;
 	}
-	r = spawn(program, run_dir, sandbox, &fds, ret);
+	r = spawn(program, jail, run_dir, sandbox, &fds, ret);
 	if (r != 0) {
 		(void)err_set(reterr, r == EAGAIN ? FAIL_HOST_LIMIT : FAIL_VMM_START_FAILED, r,
 			"cannot start the VMM");

@@ -19,6 +19,7 @@
 #include "agent/message.h"
 #include "agent/pidref.h"
 #include "agent/vmm-exit.h"
+#include "agent/vmm-jail.h"
 #include "agent/vmm-spawn.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -37,7 +38,7 @@ struct vmm {
 	void *user;
 	int pid_fd, control_fd;
 	struct event *pid_event, *control_event, *kill_timer;
-	uint64_t last_id, start_id, status_id;
+	uint64_t last_id, start_id, status_id, jail_id;
 	struct err start_failure;
 };
 
@@ -107,6 +108,16 @@ static void take_event(struct vmm *vmm, const Croft__VmmEvent *event)
 	}
 }
 
+static void take_jail(struct vmm *vmm, const Croft__VmmStatus *status)
+{
+	char text[VMM_JAIL_TEXT_MAX];
+	bool is_whole = vmm_jail_describe(status->jail, text);
+
+	vmm->jail_id = 0;
+	if (vmm->handler.on_jailed)
+		vmm->handler.on_jailed(is_whole, text, vmm->user);
+}
+
 static void take_response(struct vmm *vmm, const Croft__VmmResponse *response)
 {
 	if (response->id == vmm->start_id && response->failure) {
@@ -114,6 +125,8 @@ static void take_response(struct vmm *vmm, const Croft__VmmResponse *response)
 
 		vmm_failure_decode(response->failure, &err);
 		start_failed(vmm, &err, false);
+	} else if (vmm->jail_id && response->id == vmm->jail_id && response->status) {
+		take_jail(vmm, response->status);
 	} else if (response->id == vmm->status_id && response->status) {
 		/* what was missed, in the order in which it happened */
 		for (size_t i = 0; i < response->status->n_events; i++)
@@ -250,8 +263,8 @@ static void identify(struct sv_vmm_id *id, pid_t pid, uint64_t ticks, const char
 		(void)snprintf(id->run_dir, sizeof(id->run_dir), "%s", run_dir);
 }
 
-int vmm_spawn(struct vmm **ret, struct event_base *base, const char *program, const char *run_dir,
-	const char *sandbox, const struct vmm_handler *handler, void *user,
+int vmm_spawn(struct vmm **ret, struct event_base *base, const char *program, const char *jail,
+	const char *run_dir, const char *sandbox, const struct vmm_handler *handler, void *user,
 	struct sv_vmm_id *ret_id, struct err *reterr)
 {
 	struct vmm *vmm = NULL;
@@ -263,7 +276,7 @@ int vmm_spawn(struct vmm **ret, struct event_base *base, const char *program, co
 	if (r < 0)
 		return err_set_at(
 			reterr, STAGE_VMM, FAIL_NO_MEMORY, ENOMEM, "no memory for the VMM");
-	r = vmm_spawn_process(program, run_dir, sandbox, &pid, reterr);
+	r = vmm_spawn_process(program, jail, run_dir, sandbox, &pid, reterr);
 	if (r < 0)
 		goto fail;
 	/* our own child: the number cannot be another's before we have waited for it */
@@ -275,6 +288,17 @@ int vmm_spawn(struct vmm **ret, struct event_base *base, const char *program, co
 		(void)kill(pid, SIGKILL);
 		goto fail;
 	}
+	/* it answers once it is confined; where it cannot be asked, it ends and on_exit says so */
+	r = vmm_ask_status(vmm);
+	if (r < 0) {
+		struct err err = ERR_NULL;
+
+		(void)err_set(&err, FAIL_VMM_UNRESPONSIVE, -r,
+			"the control socket does not take a request");
+		start_failed(vmm, &err, false);
+	}
+	vmm->jail_id = vmm->status_id;
+	vmm->status_id = 0;
 	identify(ret_id, pid, ticks, run_dir);
 	*ret = vmm;
 	return 0;

@@ -29,6 +29,9 @@ struct vmm_exit {
 };
 
 struct vmm_handler {
+	/* Once after vmm_spawn(): the process is confined and takes vmm_start(). `is_whole`: every step of its
+	 * jail was applied. */
+	void (*on_jailed)(bool is_whole, const char *text, void *user);
 	void (*on_started)(void *user);
 	void (*on_userspace)(void *user);
 	/* The answer to vmm_ask_status(). */
@@ -37,10 +40,11 @@ struct vmm_handler {
 	void (*on_exit)(const struct vmm_exit *exit, void *user);
 };
 
-/* Starts the process; it waits for vmm_start(). run_dir exists. *ret_id is who it is.
+/* Starts the process, which confines itself (on_jailed) and waits for vmm_start(). run_dir exists. `jail` is
+ * croft-vmm's --jail. *ret_id is who it is.
  * VMM_START_FAILED, HOST_LIMIT. */
-int vmm_spawn(struct vmm **ret, struct event_base *base, const char *program, const char *run_dir,
-	const char *sandbox, const struct vmm_handler *handler, void *user,
+int vmm_spawn(struct vmm **ret, struct event_base *base, const char *program, const char *jail,
+	const char *run_dir, const char *sandbox, const struct vmm_handler *handler, void *user,
 	struct sv_vmm_id *ret_id, struct err *reterr);
 
 /* Finds a process of an earlier agent: by pid, start time and boot where the pid is known, else by

@@ -133,6 +133,8 @@ static const struct exit_row exits[SV_EXIT_MAX_] = {
 	[SV_EXIT_BUG] = { FAIL_VMM_CRASHED, "The VMM ended over its own mistake." },
 	[SV_EXIT_KILLED] = { FAIL_VMM_KILLED, "Something on the host killed the VMM." },
 	[SV_EXIT_CRASHED] = { FAIL_VMM_CRASHED, "The VMM ended without a word." },
+	[SV_EXIT_SECCOMP] = { FAIL_SECCOMP_VIOLATION, "The VMM tried a system call that its filter forbids." },
+	[SV_EXIT_LEASE] = { FAIL_LEASE_EXPIRED, "The VM ended itself: its lease was not renewed." },
 	[SV_EXIT_VANISHED] = { FAIL_VM_VANISHED, "The VM is gone." },
 };
 /* clang-format on */

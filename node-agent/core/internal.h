@@ -31,6 +31,7 @@ struct sv_sandbox {
 	uint64_t listed_in;       /* number of the last inventory that had it */
 	enum sv_write last_write; /* the last that was not best effort */
 	uint32_t removals;        /* tries */
+	bool is_jailed;  /* the VMM said what of its jail was applied */
 	bool vmm_seen;   /* spawned in this life of the agent, or may be there from a former one */
 	bool hello_seen; /* croft-guest's, before the configuration */
 	UT_hash_handle hh;

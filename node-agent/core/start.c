@@ -70,10 +70,10 @@ static void disk_done(struct supervisor *sv, struct sv_sandbox *sandbox, const s
 	}
 	sv_stage_end(sv, sandbox, STAGE_DISK, RESULT_OK, NULL, NULL);
 	sv_stage_end(sv, sandbox, STAGE_NETWORK, RESULT_SKIPPED, not_built, NULL);
-	sv_stage_end(sv, sandbox, STAGE_JAIL, RESULT_SKIPPED, not_built, NULL);
 	sv_sandbox_move(sv, sandbox, SV_VMM);
 	name_run_dir(sv, &sandbox->journal.vmm);
 	sandbox->vmm_seen = true;
+	sandbox->is_jailed = false;
 	sv_emit_journal(sv, sandbox, SV_WRITE_START);
 	sv_report(sv, sandbox);
 	sv_emit_vmm(sv, SV_DO_SPAWN_VMM, sandbox);
@@ -94,6 +94,18 @@ static void spawned(struct supervisor *sv, struct sv_sandbox *sandbox, const str
 	memcpy(vmm->cgroup, event->spawned.vmm->cgroup, sizeof(vmm->cgroup));
 	sv_emit_journal(sv, sandbox, SV_WRITE_START);
 	sv_emit_spec(sv, SV_DO_ROUTE, sandbox); /* ready false */
+}
+
+/* Nothing that a guest made is read before. A jail that is not whole is not ok: a skipped stage never counts as a
+ * success, and its reason says what the host forbade. */
+static void jailed(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
+{
+	if (sandbox->is_jailed || sandbox->journal.vmm.pid == 0)
+		return;
+	sandbox->is_jailed = true;
+	sv_stage_end(sv, sandbox, STAGE_JAIL, event->jailed.is_whole ? RESULT_OK : RESULT_SKIPPED,
+		event->jailed.text, NULL);
+	sv_report(sv, sandbox);
 	sv_emit_vmm(sv, SV_DO_START_VMM, sandbox);
 }
 
@@ -291,6 +303,8 @@ void sv_on_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struc
 		disk_done(sv, sandbox, event->err);
 	else if (event->type == SV_EV_VMM_SPAWNED && state == SV_VMM)
 		spawned(sv, sandbox, event);
+	else if (event->type == SV_EV_VMM_JAILED && state == SV_VMM)
+		jailed(sv, sandbox, event);
 	else if (event->type == SV_EV_VMM_STARTED && state == SV_VMM)
 		to_kernel(sv, sandbox);
 	else if (event->type == SV_EV_VMM_USERSPACE && (state == SV_VMM || state == SV_KERNEL))

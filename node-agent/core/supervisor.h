@@ -67,7 +67,7 @@ void sv_config_default(struct sv_config *ret); /* timings; the rest is zero */
 enum sv_state {
 	SV_IMAGE,    /* waits for the image */
 	SV_DISK,     /* waits for the writable disk */
-	SV_VMM,      /* waits for the VMM to be spawned, to take its start and to enter the guest */
+	SV_VMM,      /* waits for the VMM to be spawned, to confine itself, to take its start and to enter the guest */
 	SV_KERNEL,   /* waits for the guest's first process */
 	SV_GUEST,    /* waits for croft-guest's hello and for its configuration */
 	SV_SETUP,    /* waits for the setup command */
@@ -130,6 +130,8 @@ enum sv_exit {
 	SV_EXIT_BUG,          /* usage, assertion */
 	SV_EXIT_KILLED,       /* no record, SIGKILL */
 	SV_EXIT_CRASHED,      /* no record otherwise; `signal` where known */
+	SV_EXIT_SECCOMP,      /* a system call that its filter forbids; `failure` has its number where known */
+	SV_EXIT_LEASE,        /* ended itself: its lease was not renewed */
 	SV_EXIT_VANISHED,     /* found gone at adoption */
 	SV_EXIT_MAX_
 };
@@ -159,7 +161,8 @@ enum sv_event_type {
 	SV_EV_JOURNAL_FAILED, /* err */
 	SV_EV_IMAGE_DONE,     /* err */
 	SV_EV_DISK_DONE,      /* err */
-	SV_EV_VMM_SPAWNED,    /* vmm or err: the process exists and waits for its start */
+	SV_EV_VMM_SPAWNED,    /* vmm or err: the process exists and confines itself */
+	SV_EV_VMM_JAILED,     /* jailed: it is confined and waits for its start */
 	SV_EV_VMM_STARTED,    /* the first vCPU was entered */
 	SV_EV_VMM_USERSPACE,  /* the guest's first process wrote the boot marker */
 	SV_EV_VMM_EXITED, /* exited; after SPAWNED, also unasked; also the answer to stop and kill */
@@ -210,6 +213,10 @@ struct sv_event {
 			const struct err *err;
 		} spawned;
 		struct {
+			bool is_whole;    /* every step of the jail was applied */
+			const char *text; /* what was, or what was not */
+		} jailed;
+		struct {
 			const char *boot_id;
 			const struct err *err;
 		} guest;               /* GUEST_HELLO, ADOPTED */
@@ -225,7 +232,7 @@ enum sv_action_type {
 
 	SV_DO_FETCH_IMAGE, /* spec: make the image of this digest and size present and verified -> IMAGE_DONE */
 	SV_DO_MAKE_DISK, /* spec -> DISK_DONE. An existing disk of an interrupted start is made again */
-	SV_DO_SPAWN_VMM, /* spec -> VMM_SPAWNED; out of the agent's process group. vmm.run_dir is in the journal before */
+	SV_DO_SPAWN_VMM, /* spec -> VMM_SPAWNED, then VMM_JAILED or VMM_EXITED with JAIL_FAILED; out of the agent's process group. vmm.run_dir is in the journal before */
 	SV_DO_START_VMM, /* spec: the start request with its descriptors -> VMM_STARTED, or VMM_EXITED with START_FAILED */
 	SV_DO_ADOPT_VMM, /* vmm: find it by pidfd + start time + boot id, or by its control socket when pid is 0 -> ADOPTED */
 	SV_DO_CONFIGURE_GUEST, /* spec: hostname, env, clock -> GUEST_CONFIGURED */

@@ -16,10 +16,12 @@
 enum outcome { RESULT_NONE, RESULT_OK, RESULT_FAILED, RESULT_SKIPPED, RESULT_MAX_ };
 const char *outcome_name(enum outcome outcome); /* "ok", "failed", "skipped" */
 
+#define STAGE_REASON_MAX 64
+
 struct stage_record {
 	enum fail_stage stage;
 	enum outcome outcome;
-	char reason[48];
+	char reason[STAGE_REASON_MAX]; /* why it was skipped; of an ok one what was done, where that can differ */
 	int64_t began_us;      /* since the epoch */
 	int64_t took_us;
 	uint32_t attempt;

@@ -30,7 +30,7 @@ struct note {
 	char node[ID_SIZE];
 	char operation[ID_SIZE];
 	char span_id[SPAN_ID_SIZE];
-	char reason[48];
+	char reason[STAGE_REASON_MAX];
 	struct err *failure; /* NULL: none */
 };
 

@@ -123,10 +123,11 @@ class Exec(Shared):
         names = "admit place dispatch accept image disk network jail vmm kernel guest setup ready".split()
         self.assertEqual([s["stage"] for s in stages], names)
         for name in names:
-            want = "skipped" if name in ("network", "jail", "setup") else "ok"
+            want = "skipped" if name in ("network", "setup") else "ok"
             self.assertEqual(by_name[name]["outcome"], want, by_name[name])
             self.assertGreaterEqual(by_name[name]["took_ms"], 0)
         self.assertEqual(by_name["network"]["reason"], "not built yet")
+        self.assertEqual(by_name["jail"]["reason"], "user namespace, empty root, filters")
         self.assertGreater(by_name["kernel"]["took_ms"], 0)
 
 

@@ -168,7 +168,9 @@ static bool start(struct stub *stub, const Croft__VmmStart *request, int *fds, s
 static void answer_status(
 	const struct stub *stub, Croft__VmmResponse *response, int fd, Croft__VmmMessage *message)
 {
+	char filters[] = "filters", root[] = "root", *applied[] = { root, filters };
 	Croft__VmmStatus status;
+	Croft__VmmJail jail;
 	Croft__VmmEvent events[EVENTS_MAX], *list[EVENTS_MAX];
 
 	croft__vmm_status__init(&status);
@@ -180,6 +182,10 @@ static void answer_status(
 	}
 	status.n_events = stub->n_events;
 	status.events = list;
+	croft__vmm_jail__init(&jail); /* says so: a stub is confined by nothing */
+	jail.n_applied = 2;
+	jail.applied = applied;
+	status.jail = &jail;
 	response->status = &status;
 	send_message(fd, message);
 }

@@ -138,6 +138,10 @@ static void deliver_result(
 		event.spawned.vmm = &id;
 		event.spawned.err = &result->err;
 		break;
+	case SV_EV_VMM_JAILED:
+		event.jailed.is_whole = true;
+		event.jailed.text = "simulated";
+		break;
 	case SV_EV_GUEST_HELLO:
 	case SV_EV_ADOPTED:
 		event.guest.boot_id = "guest-boot";
@@ -175,6 +179,7 @@ static void act_spawn(struct sim *sim, struct sim_node *node, const struct sv_ac
 {
 	struct result *result;
 	struct vm *vm;
+	int64_t in;
 
 	if (sim_chance(sim, 15)) {
 		result = plan_result(sim, node, action, SV_EV_VMM_SPAWNED, 3000);
@@ -182,7 +187,16 @@ static void act_spawn(struct sim *sim, struct sim_node *node, const struct sv_ac
 		return;
 	}
 	vm = vm_spawn(sim, node, action);
-	result = plan_result(sim, node, action, SV_EV_VMM_SPAWNED, sim_between(sim, 1000, 40000));
+	in = sim_between(sim, 1000, 40000);
+	plan_result(sim, node, action, SV_EV_VMM_SPAWNED, in)->vm = vm->number;
+	in += sim_between(sim, 1, 20000);
+	if (sim_chance(sim, 10)) {
+		result = plan_result(sim, node, action, SV_EV_VMM_EXITED, in);
+		result->exit = SV_EXIT_START_FAILED;
+		(void)err_set(&result->err, FAIL_JAIL_FAILED, 0, "Injected.");
+	} else {
+		result = plan_result(sim, node, action, SV_EV_VMM_JAILED, in);
+	}
 	result->vm = vm->number;
 }
 

@@ -19,6 +19,8 @@
 #include "agent/kvm.h"
 #include "agent/options.h"
 #include "agent/pidref.h"
+#include "agent/vmm-exit.h"
+#include "agent/vmm-jail.h"
 #include "agent/worker.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -430,6 +432,85 @@ START_TEST(a_host_without_kvm_says_what_to_do)
 }
 END_TEST
 
+struct jail_row {
+	const char *applied[5];
+	struct {
+		const char *step;
+		int err_no;
+	} missing[6];
+	bool is_whole;
+	const char *text;
+};
+
+static const struct jail_row jail_rows[] = {
+	{ { NULL }, { { NULL, 0 } }, false, "this VMM has no jail" },
+	{ { "namespaces", "root", "filters" }, { { NULL, 0 } }, true,
+		"user namespace, empty root, filters" },
+	{ { "user", "root", "filters", "cgroup" }, { { NULL, 0 } }, true,
+		"uid of its own, empty root, filters, cgroup" },
+	{ { "filters" }, { { "namespaces", ENOSPC }, { "root", EPERM }, { "capabilities", EPERM } }, false,
+		"not applied: namespaces (ENOSPC) root capabilities (EPERM)" },
+	{ { NULL }, { { "bad\nstep", 9999 } }, false, "not applied: bad?step (?)" },
+	{ { NULL },
+		{ { "a-step-with-a-long-name", 1 }, { "a-step-with-a-long-name", 2 },
+			{ "a-step-with-a-long-name", 1 } },
+		false, "not applied: a-step-with-a-long-name (EPERM) a-step-with-a-long" },
+};
+
+START_TEST(the_stage_says_what_of_the_jail_was_applied)
+{
+	const struct jail_row *row = &jail_rows[_i];
+	Croft__VmmJailMissing missing[6], *pointers[6];
+	char text[VMM_JAIL_TEXT_MAX];
+	Croft__VmmJail jail;
+
+	croft__vmm_jail__init(&jail);
+	jail.applied = (char **)(uintptr_t)row->applied;
+	jail.missing = pointers;
+	while (row->applied[jail.n_applied])
+		jail.n_applied++;
+	for (; row->missing[jail.n_missing].step; jail.n_missing++) {
+		pointers[jail.n_missing] = &missing[jail.n_missing];
+		croft__vmm_jail_missing__init(&missing[jail.n_missing]);
+		missing[jail.n_missing].step = (char *)(uintptr_t)row->missing[jail.n_missing].step;
+		missing[jail.n_missing].err_no = row->missing[jail.n_missing].err_no;
+	}
+	ck_assert_int_eq(vmm_jail_describe(&jail, text), row->is_whole);
+	ck_assert_str_eq(text, row->text);
+	ck_assert(!vmm_jail_describe(NULL, text));
+}
+END_TEST
+
+START_TEST(a_forbidden_system_call_is_reported_with_its_number)
+{
+	siginfo_t killed = { .si_code = CLD_KILLED, .si_status = SIGSYS };
+	struct vmm_exit end;
+	Croft__VmmExit record;
+	uint8_t packed[256];
+	char dir[64], path[96];
+
+	make_dir(dir);
+	(void)snprintf(path, sizeof(path), "%s/exit", dir);
+	croft__vmm_exit__init(&record);
+	record.reason = CROFT__VMM_EXIT_REASON__VMM_EXIT_SECCOMP;
+	record.syscall = 257;
+	record.syscall_argument = 0xae80;
+	record.thread = 3;
+	ck_assert_int_eq(
+		file_replace(path, packed, croft__vmm_exit__pack(&record, packed), 0600), 0);
+	vmm_exit_read(dir, NULL, &end);
+	ck_assert_int_eq(end.reason, SV_EXIT_SECCOMP);
+	ck_assert_int_eq(end.failure.code, FAIL_SECCOMP_VIOLATION);
+	ck_assert_pstr_eq(err_field(&end.failure, "nr"), "257");
+	ck_assert_pstr_eq(err_field(&end.failure, "argument"), "0xae80");
+	ck_assert_pstr_eq(err_field(&end.failure, "thread"), "vCPU");
+	ck_assert_int_eq(unlink(path), 0);
+	vmm_exit_read(dir, &killed, &end); /* by the kernel, in the handler itself */
+	ck_assert_int_eq(end.reason, SV_EXIT_SECCOMP);
+	ck_assert_int_eq(dir_remove(dir), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("node-parts");
@@ -446,6 +527,9 @@ int main(void)
 	tcase_add_test(tcase, jobs_of_one_key_keep_their_order);
 	tcase_add_test(tcase, a_process_is_known_by_more_than_its_number);
 	tcase_add_test(tcase, a_host_without_kvm_says_what_to_do);
+	tcase_add_loop_test(
+		tcase, the_stage_says_what_of_the_jail_was_applied, 0, ARRAY_LEN(jail_rows));
+	tcase_add_test(tcase, a_forbidden_system_call_is_reported_with_its_number);
 	suite_add_tcase(suite, tcase);
 	return loop_run(suite);
 }

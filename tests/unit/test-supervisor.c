@@ -79,6 +79,16 @@ static void feed_spawned(void)
 	feed(event);
 }
 
+static void feed_jailed(bool is_whole, const char *text)
+{
+	struct sv_event event = { .type = SV_EV_VMM_JAILED, .generation = 1 };
+
+	memcpy(event.sandbox, ID, ID_SIZE);
+	event.jailed.is_whole = is_whole;
+	event.jailed.text = text;
+	feed(event);
+}
+
 static const struct sv_action *find(enum sv_action_type type)
 {
 	for (size_t i = 0; i < rig.out.n; i++)
@@ -223,6 +233,7 @@ static void drive(enum sv_state to, const char *setup_command, uint32_t timeout_
 		return;
 	feed_of(SV_EV_DISK_DONE, NULL);
 	feed_spawned();
+	feed_jailed(true, "simulated");
 	if (to == SV_VMM)
 		return;
 	feed_of(SV_EV_VMM_STARTED, NULL);
@@ -262,7 +273,12 @@ START_TEST(test_start_to_ready)
 	ck_assert_str_eq(find(SV_DO_SPAWN_VMM)->vmm.run_dir, rig.saved.vmm.run_dir);
 	feed_spawned();
 	ck_assert_int_eq(rig.saved.vmm.pid, 4711);
-	ck_assert_uint_lt(place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_START_VMM));
+	ck_assert_ptr_null(find(SV_DO_START_VMM)); /* not before it is confined */
+	feed_jailed(true, "user namespace");
+	ck_assert_ptr_nonnull(find(SV_DO_START_VMM));
+	ck_assert_str_eq(report()->stages[report()->n_stages - 1].reason, "user namespace");
+	feed_jailed(false, "twice");
+	ck_assert_ptr_null(find(SV_DO_START_VMM));
 	feed_of(SV_EV_VMM_STARTED, NULL);
 	feed_of(SV_EV_VMM_USERSPACE, NULL);
 	feed_guest(SV_EV_GUEST_HELLO, NULL);
@@ -277,7 +293,7 @@ START_TEST(test_start_to_ready)
 	for (size_t i = 0; i < last->n_stages; i++)
 		ck_assert_int_eq(last->stages[i].stage, STAGE_ACCEPT + (int)i);
 	check_outcome(last, STAGE_NETWORK, RESULT_SKIPPED);
-	check_outcome(last, STAGE_JAIL, RESULT_SKIPPED);
+	check_outcome(last, STAGE_JAIL, RESULT_OK);
 	check_outcome(last, STAGE_SETUP, RESULT_SKIPPED);
 	check_outcome(last, STAGE_READY, RESULT_OK);
 }
