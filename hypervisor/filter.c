@@ -7,16 +7,26 @@
 #include <errno.h>
 #include <linux/seccomp.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/util.h"
+
+#define CODE_MAX 1024
 
 int filter_install(enum thread_kind kind)
 {
 	const struct filter_program *program = &filter_programs[kind];
-	struct sock_fprog arguments = { .len = (unsigned short) program->n,
-		/* the kernel only reads it, but its type has no const */
-		.filter = (struct sock_filter *) (uintptr_t) program->code };
+	struct sock_filter code[CODE_MAX];
+	struct sock_fprog arguments = { .len = (unsigned short) program->n, .filter = code };
 
+	if (program->n > ARRAY_LEN(code))
+		return -E2BIG;
+	memcpy(code, program->code, program->n * sizeof(code[0]));
+	for (size_t i = 0; i < program->n; i++)
+		if (code[i].code == (BPF_JMP | BPF_JEQ | BPF_K) && code[i].k == FILTER_OWN_PID)
+			code[i].k = (uint32_t) getpid();
 	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &arguments) < 0 ? -errno : 0;
 }
 

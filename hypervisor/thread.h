@@ -17,5 +17,8 @@ enum thread_kind {
 /* The first thing that a new thread calls: gives it its name and its filter. False: it must not go on. */
 typedef bool (*thread_begin_fn)(void *data, enum thread_kind kind, unsigned int index);
 
+/* Stands for the process's own number in the compiled filters; no pid is so high. */
+#define FILTER_OWN_PID 0x7ffffffe
+
 /* Takes a vCPU out of the guest; used for nothing else. SIGRTMIN of glibc, as a constant for the filters. */
 #define VCPU_SIGNAL 34
