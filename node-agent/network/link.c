@@ -112,6 +112,13 @@ static struct nl_addr *ethernet(const uint8_t mac[static NET_MAC_SIZE])
 	return nl_addr_build(AF_LLC, mac, NET_MAC_SIZE);
 }
 
+static int index_of(const char *name)
+{
+	unsigned int index = if_nametoindex(name);
+
+	return index ? (int)index : -ENODEV;
+}
+
 /* ---- links ---- */
 
 int net_link_make(const char *name, int netns)
@@ -158,12 +165,13 @@ static int change(const char *name, struct rtnl_link *to)
 	int r;
 	CLEANUP_SOCK struct nl_sock *sock = sock_new(&r);
 	CLEANUP(link_freep) struct rtnl_link *link = rtnl_link_alloc();
+	int index = index_of(name);
 
-	if (!sock)
-		return r;
+	if (!sock || index < 0)
+		return sock ? index : r;
 	if (!link)
 		return -ENOMEM;
-	rtnl_link_set_name(link, name);
+	rtnl_link_set_ifindex(link, index);
 	return from_nl(rtnl_link_change(sock, link, to, 0));
 }
 
@@ -189,13 +197,6 @@ int net_link_set_up(const char *name)
 }
 
 /* ---- addresses, neighbours, routes ---- */
-
-static int index_of(const char *name)
-{
-	unsigned int index = if_nametoindex(name);
-
-	return index ? (int)index : -ENODEV;
-}
 
 int net_link_add_address(const char *name, uint32_t address, unsigned int prefix)
 {

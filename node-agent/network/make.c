@@ -27,7 +27,7 @@ static int step_failed(struct err *reterr, int r, const char *step)
 	bool unknown = r == -EOPNOTSUPP || r == -ENODEV || r == -EPROTONOSUPPORT || r == -ENOENT;
 
 	(void)err_set(reterr, unknown ? FAIL_NETWORK_UNSUPPORTED : FAIL_NETWORK_SLOT_FAILED, -r,
-		"cannot make a network slot: %s", step);
+		"cannot make a network slot: %s: %s", step, strerrordesc_np(-r));
 	err_add(reterr, "step", "%s", step);
 	return r;
 }

@@ -78,9 +78,9 @@ void net_pool_slot(const struct net_pool *pool, uint32_t index, const char *name
 	uint32_t base = (uint32_t)pool->cidr.addr.lo + index * NET_SLOT_ADDRESSES;
 	uint64_t h = hash(name);
 
-	memset(ret, 0, sizeof(*ret));
+	if (name != ret->name)
+		(void)snprintf(ret->name, sizeof(ret->name), "%s", name);
 	ret->index = index;
-	(void)snprintf(ret->name, sizeof(ret->name), "%s", name);
 	ret->gateway = base + 1;
 	ret->guest = base + 2;
 	ret->link_host = base + 4;

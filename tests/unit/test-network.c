@@ -69,7 +69,7 @@ START_TEST(sets_equal_the_oracle)
 {
 	struct rng rng = rng_seeded(139);
 
-	for (int round = 0; round < 60; round++) {
+	for (int round = 0; round < 12; round++) {
 		struct net_cidr cidrs[24];
 		size_t n = rng_below(&rng, ARRAY_LEN(cidrs) + 1);
 		struct net_set set;
@@ -90,7 +90,8 @@ START_TEST(sets_equal_the_oracle)
 
 			for (size_t i = 0; i < n && !want; i++)
 				want = net_cidr_has(&cidrs[i], &at);
-			ck_assert_int_eq(net_set_has(&set, &at), want);
+			if (net_set_has(&set, &at) != want) /* an assertion of check's writes to a file */
+				ck_abort_msg("%llx", (unsigned long long)value);
 		}
 		for (size_t i = 1; i < set.n; i++) /* one form only: disjoint, not adjacent */
 			ck_assert_uint_gt(set.items[i].first.lo, set.items[i - 1].last.lo + 1);
@@ -300,7 +301,8 @@ START_TEST(verdict_equals_the_oracle)
 			struct net_addr at = net_addr_v4(value);
 			enum net_verdict verdict = net_judge(&judge, &at, 6, 443, false);
 
-			ck_assert_int_eq(net_verdict_is_allowed(verdict), oracle(&policy, &at));
+			if (net_verdict_is_allowed(verdict) != oracle(&policy, &at))
+				ck_abort_msg("%llx: %d", (unsigned long long)at.lo, (int)verdict);
 		}
 		net_judge_deinit(&judge);
 		net_policy_deinit(&policy);
@@ -457,7 +459,8 @@ START_TEST(names_of_slots_do_not_collide)
 	}
 	qsort(values, IDS, sizeof(*values), compare_u64);
 	for (unsigned int i = 1; i < IDS; i++)
-		ck_assert_uint_ne(values[i - 1], values[i]);
+		if (values[i - 1] == values[i])
+			ck_abort_msg("%llx twice", (unsigned long long)values[i]);
 	free(values);
 	ck_assert(!net_slot_name_is_valid("s123") && !net_slot_name_is_valid("../../../../../..") &&
 		  !net_slot_name_is_valid("s12345678901g") && !net_slot_name_is_valid("t123456789012"));
