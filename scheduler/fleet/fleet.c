@@ -20,6 +20,7 @@ int fleet_new(struct fleet **ret, const struct fleet_config *config)
 	TAILQ_INIT(&fleet->all_nodes);
 	TAILQ_INIT(&fleet->all_sandboxes);
 	TAILQ_INIT(&fleet->queue);
+	TAILQ_INIT(&fleet->placed);
 	TAILQ_INIT(&fleet->dirty_sandboxes);
 	TAILQ_INIT(&fleet->dirty_nodes);
 	fleet->replace_timer = (struct timer)TIMER_NULL(TIMER_REPLACE, NULL);
@@ -256,6 +257,7 @@ static void handle(struct fleet *fleet, const struct fleet_event *event)
 		fleet_request_forget(fleet, event->request);
 		break;
 	case FLEET_COMMITTED:
+		fleet_start_committed(fleet, event->commit.batch);
 		break;
 	case FLEET_COMMIT_FAILED:
 		fleet->failed = fleet->counts.failed = true;

@@ -10,7 +10,8 @@
  *   2. holds every send, reply and stage of the step until that batch is durable, and also until every EARLIER
  *      batch is: a step without records may speak of what an earlier, still uncommitted step decided. So the
  *      held steps form one queue in order of batch; a step without records waits only for those before it;
- *   3. tells FLEET_COMMITTED {batch} after releasing;
+ *   3. tells FLEET_COMMITTED {batch} after releasing: a reservation counts as made when it is durable, and only
+ *      this event tells the time of that (stage place ends and dispatch begins there);
  *   4. when a commit fails: answers every held reply with STORE_FAILED, drops every held send and stage, and
  *      tells FLEET_COMMIT_FAILED. The fleet is then ahead of the store and is `failed`: it answers every change
  *      with STORE_FAILED, sends nothing, and serves reads. When the store writes again the shell makes a new

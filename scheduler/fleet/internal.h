@@ -74,8 +74,9 @@ struct sandbox {
 	struct timer deadline;
 	struct timer resend;
 	struct update update;
+	uint64_t placed_batch; /* its reservation is durable with this one; 0: it is, or there is none */
 	bool queued, dirty, is_new, is_counted;
-	TAILQ_ENTRY(sandbox) in_all, in_node, in_queue, in_dirty;
+	TAILQ_ENTRY(sandbox) in_all, in_node, in_queue, in_dirty, in_placed;
 	UT_hash_handle hh;
 };
 TAILQ_HEAD(sandbox_list, sandbox);
@@ -149,6 +150,7 @@ struct fleet {
 	struct node_list all_nodes;
 	struct sandbox *sandboxes;
 	struct sandbox_list all_sandboxes, queue, dirty_sandboxes;
+	struct sandbox_list placed; /* whose placement waits for its commit, in order of batches */
 	struct node_list dirty_nodes;
 	struct waiter *waiters;
 	struct tenant_use *uses;
@@ -212,6 +214,9 @@ bool fleet_sandbox_has_vm(enum sandbox_state state); /* a node may hold a VM of 
 /* ---- start.c: placing, sending, failing ---- */
 void fleet_start_place(struct fleet *fleet, struct sandbox *sandbox);
 void fleet_start_queue_run(struct fleet *fleet);
+/* Up to `batch` all is durable: what was placed there is placed now, and on its way. */
+void fleet_start_committed(struct fleet *fleet, uint64_t batch);
+void fleet_start_unplaced(struct fleet *fleet, struct sandbox *sandbox); /* leaves `placed` */
 void fleet_start_accepted(struct fleet *fleet, struct sandbox *sandbox);
 void fleet_start_ready(struct fleet *fleet, struct sandbox *sandbox);
 /* The node said that this generation is gone (or was never taken): `err` decides what follows. */

@@ -146,6 +146,7 @@ void fleet_sandbox_move(struct fleet *fleet, struct sandbox *sandbox, enum sandb
 	sandbox->resends = 0;
 	fleet_timer_stop(&fleet->timers, &sandbox->resend);
 	leave_queue(fleet, sandbox);
+	fleet_start_unplaced(fleet, sandbox);
 	fleet_sandbox_arm(fleet, sandbox);
 	fleet_quota_count(fleet, sandbox);
 	fleet_sandbox_dirty(fleet, sandbox);
@@ -266,6 +267,7 @@ void fleet_sandbox_remove(struct fleet *fleet, struct sandbox *sandbox)
 {
 	fleet->counts.sandboxes[sandbox->record.state]--;
 	leave_queue(fleet, sandbox);
+	fleet_start_unplaced(fleet, sandbox);
 	fleet_sandbox_detach(fleet, sandbox);
 	fleet_timer_stop(&fleet->timers, &sandbox->deadline);
 	fleet_timer_stop(&fleet->timers, &sandbox->resend);

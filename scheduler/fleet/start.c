@@ -138,7 +138,41 @@ static void dispatch(struct fleet *fleet, struct sandbox *sandbox, struct node *
 	fleet_sandbox_note(fleet, sandbox, STAGE_PLACE, RESULT_OK, fleet->now.real_usec - waited,
 		waited, NULL);
 	fleet_sandbox_move(fleet, sandbox, SANDBOX_DISPATCHED);
+	sandbox->placed_batch = fleet->batch;
+	TAILQ_INSERT_TAIL(&fleet->placed, sandbox, in_placed);
 	fleet_sandbox_command(fleet, sandbox);
+}
+
+void fleet_start_unplaced(struct fleet *fleet, struct sandbox *sandbox)
+{
+	if (sandbox->placed_batch == 0)
+		return;
+	sandbox->placed_batch = 0;
+	TAILQ_REMOVE(&fleet->placed, sandbox, in_placed);
+}
+
+/* The note was made in the step that placed, because a report of that node must find it even after a crash; here its
+ * time is completed. It goes to the store with the sandbox's next change. */
+static void placed(struct fleet *fleet, struct sandbox *sandbox)
+{
+	int64_t more = fleet->now.mono_usec - sandbox->since_usec;
+
+	for (size_t i = sandbox->n_notes; i-- > 0;)
+		if (sandbox->notes[i].stage == STAGE_PLACE) {
+			sandbox->notes[i].took_us += MAX(more, 0);
+			break;
+		}
+	sandbox->since_usec = fleet->now.mono_usec; /* of dispatch; the deadlines stay */
+}
+
+void fleet_start_committed(struct fleet *fleet, uint64_t batch)
+{
+	struct sandbox *sandbox;
+
+	while ((sandbox = TAILQ_FIRST(&fleet->placed)) && sandbox->placed_batch <= batch) {
+		fleet_start_unplaced(fleet, sandbox);
+		placed(fleet, sandbox);
+	}
 }
 
 /* No node is left. The failure that matters is the one that excluded the nodes, if there was one. */

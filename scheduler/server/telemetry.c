@@ -150,11 +150,14 @@ void telemetry_count_sandbox(
 	struct telemetry *telemetry, const struct sandbox_record *record, bool is_over)
 {
 	struct counted *counted = NULL;
-	size_t from;
+	size_t from, n = record->n_stages;
 
 	HASH_FIND_STR(telemetry->counted, record->id, counted);
 	from = counted ? counted->n : 0;
-	for (size_t i = from; i < record->n_stages; i++)
+	/* how long placing took is known when this very record is durable: the next one has it */
+	if (record->state == SANDBOX_DISPATCHED && n > 0 && record->stages[n - 1].stage == STAGE_PLACE)
+		n--;
+	for (size_t i = from; i < n; i++)
 		count_stage(telemetry, &record->stages[i], record->tenant);
 	if (!counted && !is_over) {
 		counted = calloc(1, sizeof(*counted));
@@ -164,7 +167,7 @@ void telemetry_count_sandbox(
 		HASH_ADD_STR(telemetry->counted, sandbox, counted);
 	}
 	if (counted)
-		counted->n = MAX(from, record->n_stages);
+		counted->n = MAX(from, n);
 	if (counted && is_over) {
 		HASH_DEL(telemetry->counted, counted);
 		free(counted);

@@ -168,6 +168,7 @@ static void plan_commit(struct sim *sim)
 void scheduler_commit(struct sim *sim, uint64_t life)
 {
 	struct sim_scheduler *scheduler = &sim->scheduler;
+	struct fleet_event committed = { .type = FLEET_COMMITTED };
 	struct sim_batch *batch;
 
 	if (life != scheduler->life || !scheduler->commit_planned || !scheduler->first)
@@ -191,9 +192,11 @@ void scheduler_commit(struct sim *sim, uint64_t life)
 			scheduler->last = &scheduler->first;
 		make_durable(sim, &batch->actions);
 		release(sim, &batch->actions);
+		committed.commit.batch = batch->actions.batch;
 		fleet_actions_clear(&batch->actions);
 		free(batch);
 	}
+	scheduler_step(sim, &committed);
 }
 
 /* ---- steps ---- */

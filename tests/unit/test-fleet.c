@@ -292,6 +292,37 @@ START_TEST(test_create_answers_when_ready)
 }
 END_TEST
 
+static int64_t took(enum fail_stage stage)
+{
+	for (size_t i = 0; i < rig.saved.n_stages; i++)
+		if (rig.saved.stages[i].stage == stage)
+			return rig.saved.stages[i].took_us;
+	return -1;
+}
+
+/* A reservation is made when it is durable: place ends and dispatch begins with its commit, and no other's. */
+START_TEST(test_place_lasts_until_its_commit)
+{
+	struct fleet_event committed = { .type = FLEET_COMMITTED };
+	uint64_t batch;
+
+	create_of(1000, false);
+	batch = rig.out.batch;
+	rig.now.mono_usec += 3000;
+	committed.commit.batch = batch - 1;
+	feed(committed);
+	rig.now.mono_usec += 4000;
+	committed.commit.batch = batch;
+	feed(committed);
+	rig.now.mono_usec += 11000;
+	committed.commit.batch = batch + 1;
+	feed(committed);
+	report(REPORT_STARTING, FAIL_NONE);
+	ck_assert_int_eq(took(STAGE_PLACE), 7000);
+	ck_assert_int_eq(took(STAGE_DISPATCH), 11000);
+}
+END_TEST
+
 START_TEST(test_no_wait_answers_when_recorded)
 {
 	create_of(1000, true);
@@ -720,6 +751,7 @@ END_TEST
 static void add_tests(TCase *tcase)
 {
 	tcase_add_test(tcase, test_create_answers_when_ready);
+	tcase_add_test(tcase, test_place_lasts_until_its_commit);
 	tcase_add_test(tcase, test_no_wait_answers_when_recorded);
 	tcase_add_test(tcase, test_refusals_at_once);
 	tcase_add_test(tcase, test_resend);
