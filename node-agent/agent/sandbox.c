@@ -203,6 +203,8 @@ static void done_journal(void *arg, bool ran)
 			sandbox_post(sandbox, SV_EV_JOURNAL_FAILED, &job->err);
 		}
 	}
+	if (ran && is_write && todo->action.journal.answer && !err_is_set(&job->err))
+		sandbox_post(sandbox, SV_EV_JOURNALLED, NULL);
 	if (ran && !is_write)
 		sandbox->run_dir[0] = '\0';
 	todo_free(agent, todo);

@@ -244,7 +244,8 @@ static bool create_known(
 		return true;
 	}
 	if (journal->generation == command->generation) {
-		sv_report_again(sv, sandbox);
+		if (!sandbox->accepting) /* else the answer comes when it is journalled */
+			sv_report_again(sv, sandbox);
 		return true;
 	}
 	if (journal->generation > command->generation) {

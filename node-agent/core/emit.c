@@ -63,6 +63,7 @@ void sv_emit_journal(struct supervisor *sv, struct sv_sandbox *sandbox, enum sv_
 					? MAX(journal->life_end_mono_us - sv->now.mono_usec, 1)
 					: 0;
 	action->journal.best_effort = write == SV_WRITE_NONE;
+	action->journal.answer = write == SV_WRITE_ACCEPT || write == SV_WRITE_READY;
 	if (write != SV_WRITE_NONE)
 		sandbox->last_write = write;
 	action->journal.record = calloc(1, sizeof(*action->journal.record));

@@ -34,6 +34,8 @@ struct sv_sandbox {
 	bool is_jailed;  /* the VMM said what of its jail was applied */
 	bool vmm_seen;   /* spawned in this life of the agent, or may be there from a former one */
 	bool hello_seen; /* croft-guest's, before the configuration */
+	bool accepting;  /* the accept is being journalled: nobody was told of it yet */
+	bool opening;    /* that it is ready is being journalled: likewise */
 	UT_hash_handle hh;
 };
 

@@ -29,6 +29,8 @@ static int fill_report(
 		.spec = in_inventory ? journal->spec : NULL,
 	};
 
+	if (sandbox->opening && journal->state == SV_RUNNING)
+		view.state = REPORT_STARTING; /* that it runs is not journalled yet */
 	memcpy(view.sandbox, journal->sandbox, sizeof(view.sandbox));
 	memcpy(view.operation, journal->operation, sizeof(view.operation));
 	memcpy(view.updated, journal->updated, sizeof(view.updated));

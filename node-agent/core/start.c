@@ -29,15 +29,17 @@ void sv_start(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	sandbox->journal.state = SV_IMAGE;
 	sandbox->deadline_usec = sv->now.mono_usec + sv->config.image_timeout_usec;
-	if (PLANTED(ACK_BEFORE_JOURNAL)) {
-		sv_stage_end(sv, sandbox, STAGE_ACCEPT, RESULT_OK, NULL, NULL);
+	sandbox->accepting = true;
+	if (PLANTED(ACK_BEFORE_JOURNAL))
 		sv_report(sv, sandbox);
-		sv_emit_journal(sv, sandbox, SV_WRITE_ACCEPT);
-	} else {
-		sv_emit_journal(sv, sandbox, SV_WRITE_ACCEPT);
-		sv_stage_end(sv, sandbox, STAGE_ACCEPT, RESULT_OK, NULL, NULL);
-		sv_report(sv, sandbox);
-	}
+	sv_emit_journal(sv, sandbox, SV_WRITE_ACCEPT);
+}
+
+static void accepted(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	sandbox->accepting = false;
+	sv_stage_end(sv, sandbox, STAGE_ACCEPT, RESULT_OK, NULL, NULL);
+	sv_report(sv, sandbox);
 	sv_emit_spec(sv, SV_DO_FETCH_IMAGE, sandbox);
 }
 
@@ -146,7 +148,6 @@ static void guest_hello(
 static void ready(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	struct sv_journal *journal = &sandbox->journal;
-	struct sv_action *action;
 
 	journal->ready_us = sv->now.real_usec;
 	journal->life_end_mono_us =
@@ -154,13 +155,25 @@ static void ready(struct supervisor *sv, struct sv_sandbox *sandbox)
 			? sv->now.mono_usec + journal->spec->timeout_s * USEC_PER_SEC
 			: 0;
 	sv_sandbox_move(sv, sandbox, SV_RUNNING);
-	sv_stage_end(sv, sandbox, STAGE_READY, RESULT_OK, NULL, NULL);
+	sandbox->opening = true;
 	sv_emit_journal(sv, sandbox, SV_WRITE_READY);
-	action = sv_emit(sv, SV_DO_ROUTE, sandbox);
+}
+
+static void open_route(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	struct sv_action *action = sv_emit(sv, SV_DO_ROUTE, sandbox);
+
 	if (action) {
-		action->spec = spec_ref(journal->spec);
+		action->spec = spec_ref(sandbox->journal.spec);
 		action->ready = true;
 	}
+}
+
+static void opened(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	sandbox->opening = false;
+	sv_stage_end(sv, sandbox, STAGE_READY, RESULT_OK, NULL, NULL);
+	open_route(sv, sandbox);
 	sv_report(sv, sandbox);
 }
 
@@ -203,8 +216,8 @@ static void setup_done(struct supervisor *sv, struct sv_sandbox *sandbox, const 
 
 static void adopted(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
 {
+	const struct sv_journal *journal = &sandbox->journal;
 	struct err err = ERR_NULL;
-	struct sv_action *action;
 
 	if (failed(event->guest.err)) {
 		(void)err_set(&err, FAIL_VM_VANISHED, 0,
@@ -214,12 +227,11 @@ static void adopted(struct supervisor *sv, struct sv_sandbox *sandbox, const str
 		return;
 	}
 	sv_sandbox_move(sv, sandbox, SV_RUNNING);
+	/* the former agent ended between the journal and its word: this one opens it */
+	if (journal->n_stages == 0 || journal->stages[journal->n_stages - 1].stage != STAGE_READY)
+		sv_stage_end(sv, sandbox, STAGE_READY, RESULT_OK, NULL, NULL);
 	sv_emit_journal(sv, sandbox, SV_WRITE_NONE);
-	action = sv_emit(sv, SV_DO_ROUTE, sandbox);
-	if (action) {
-		action->spec = spec_ref(sandbox->journal.spec);
-		action->ready = true;
-	}
+	open_route(sv, sandbox);
 	sv_emit_event(sv, "sandbox-adopted", sandbox, NULL);
 	sv_report(sv, sandbox);
 }
@@ -236,6 +248,8 @@ static void resume_start(struct supervisor *sv, struct sv_sandbox *sandbox)
 	if (sandbox->journal.state == SV_IMAGE || sandbox->journal.state == SV_DISK) {
 		sandbox->journal.state = SV_IMAGE;
 		sandbox->deadline_usec = sv->now.mono_usec + sv->config.image_timeout_usec;
+		if (sandbox->journal.n_stages == 0) /* journalled, and then the former agent ended */
+			sv_stage_end(sv, sandbox, STAGE_ACCEPT, RESULT_OK, NULL, NULL);
 		sv_emit_journal(sv, sandbox, SV_WRITE_NONE);
 		sv_report(sv, sandbox);
 		sv_emit_spec(sv, SV_DO_FETCH_IMAGE, sandbox);
@@ -297,7 +311,11 @@ void sv_on_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struc
 {
 	enum sv_state state = sandbox->journal.state;
 
-	if (event->type == SV_EV_IMAGE_DONE && state == SV_IMAGE)
+	if (event->type == SV_EV_JOURNALLED && state == SV_IMAGE && sandbox->accepting)
+		accepted(sv, sandbox);
+	else if (event->type == SV_EV_JOURNALLED && state == SV_RUNNING && sandbox->opening)
+		opened(sv, sandbox);
+	else if (event->type == SV_EV_IMAGE_DONE && state == SV_IMAGE)
 		image_done(sv, sandbox, event->err);
 	else if (event->type == SV_EV_DISK_DONE && state == SV_DISK)
 		disk_done(sv, sandbox, event->err);

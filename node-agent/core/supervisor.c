@@ -206,6 +206,7 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	case SV_EV_CAPACITY:
 		sv_on_capacity(sv, event->capacity);
 		return;
+	case SV_EV_JOURNALLED:
 	case SV_EV_JOURNAL_FAILED:
 	case SV_EV_IMAGE_DONE:
 	case SV_EV_DISK_DONE:

@@ -158,6 +158,7 @@ enum sv_event_type {
 	SV_EV_CAPACITY, /* capacity */
 
 	/* Results of actions; sandbox and generation say of which. `err` NULL or FAIL_NONE: it worked. */
+	SV_EV_JOURNALLED,     /* a journal write that wanted an answer is durable */
 	SV_EV_JOURNAL_FAILED, /* err */
 	SV_EV_IMAGE_DONE,     /* err */
 	SV_EV_DISK_DONE,      /* err */
@@ -226,7 +227,7 @@ struct sv_event {
 
 /* ---- actions ---- */
 enum sv_action_type {
-	SV_DO_JOURNAL_WRITE, /* journal, best_effort */
+	SV_DO_JOURNAL_WRITE, /* journal, best_effort, answer -> JOURNALLED */
 	SV_DO_JOURNAL_REMOVE, /* the sandbox's directory as a whole; a failure is only logged (next start tries again) */
 	SV_DO_SAVE_EPOCH, /* epoch: durable before the next action, as a journal write */
 
@@ -266,6 +267,7 @@ struct sv_action {
 		struct {
 			struct sv_journal *record;
 			bool best_effort;
+			bool answer;
 		} journal;
 		uint64_t epoch;
 		struct sv_vmm_id vmm;

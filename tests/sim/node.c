@@ -382,6 +382,8 @@ static bool perform(struct sim *sim, struct sim_node *node, const struct sv_acti
 		}
 		if (!sim_chance(sim, 3)) {
 			journal_write(node, action->journal.record);
+			if (action->journal.answer)
+				plan_result(sim, node, action, SV_EV_JOURNALLED, sim_between(sim, 50, 3000));
 		} else if (!action->journal.best_effort && !*ret_failed) {
 			memcpy(ret_failed, action->sandbox, ID_SIZE);
 			*ret_generation = action->generation;

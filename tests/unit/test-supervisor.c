@@ -180,7 +180,19 @@ static struct sandbox_spec *spec_make(
 	return spec;
 }
 
-static void create_as(const char *id, uint64_t generation, uint64_t epoch,
+/* The write of the last step is durable, where it wanted to know. */
+static void journalled(const char *id, uint64_t generation)
+{
+	struct sv_event event = { .type = SV_EV_JOURNALLED, .generation = generation };
+	const struct sv_action *write = find(SV_DO_JOURNAL_WRITE);
+
+	if (!write || !write->journal.answer)
+		return;
+	memcpy(event.sandbox, id, ID_SIZE);
+	feed(event);
+}
+
+static void create_unanswered(const char *id, uint64_t generation, uint64_t epoch,
 	struct sandbox_spec *spec, int64_t left_usec)
 {
 	struct create_command command = {
@@ -191,6 +203,13 @@ static void create_as(const char *id, uint64_t generation, uint64_t epoch,
 	memcpy(command.operation, OP, ID_SIZE);
 	feed((struct sv_event){ .type = SV_EV_CREATE, .epoch = epoch, .create = &command });
 	spec_unref(spec);
+}
+
+static void create_as(const char *id, uint64_t generation, uint64_t epoch,
+	struct sandbox_spec *spec, int64_t left_usec)
+{
+	create_unanswered(id, generation, epoch, spec, left_usec);
+	journalled(id, generation);
 }
 
 static void create(const char *setup_command, uint32_t timeout_s)
@@ -244,6 +263,7 @@ static void drive(enum sv_state to, const char *setup_command, uint32_t timeout_
 		return;
 	feed_guest(SV_EV_GUEST_HELLO, NULL);
 	feed_of(SV_EV_GUEST_CONFIGURED, NULL);
+	journalled(ID, 1);
 }
 
 static void check_outcome(
@@ -261,8 +281,11 @@ START_TEST(test_start_to_ready)
 {
 	const struct sandbox_report *last;
 
-	create(NULL, 0);
-	ck_assert_uint_lt(place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_SEND_REPORT));
+	create_unanswered(ID, 1, 1, spec_make(1000, NULL, 0), 0);
+	ck_assert(find(SV_DO_JOURNAL_WRITE)->journal.answer);
+	ck_assert_ptr_null(find(SV_DO_FETCH_IMAGE)); /* nothing before it is journalled */
+	ck_assert_ptr_null(report());
+	feed_of(SV_EV_JOURNALLED, NULL);
 	ck_assert_uint_lt(place_of(SV_DO_SEND_REPORT), place_of(SV_DO_FETCH_IMAGE));
 	ck_assert(report()->accepted);
 	feed_of(SV_EV_IMAGE_DONE, NULL);
@@ -283,7 +306,10 @@ START_TEST(test_start_to_ready)
 	feed_of(SV_EV_VMM_USERSPACE, NULL);
 	feed_guest(SV_EV_GUEST_HELLO, NULL);
 	feed_of(SV_EV_GUEST_CONFIGURED, NULL);
-	ck_assert_uint_lt(place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_SEND_REPORT));
+	ck_assert(find(SV_DO_JOURNAL_WRITE)->journal.answer);
+	ck_assert_ptr_null(find(SV_DO_ROUTE)); /* nobody gets in before that is journalled */
+	ck_assert_ptr_null(report());
+	feed_of(SV_EV_JOURNALLED, NULL);
 	ck_assert(find(SV_DO_ROUTE)->ready);
 	ck_assert_int_eq(rig.saved.state, SV_RUNNING);
 	last = report();
@@ -296,6 +322,82 @@ START_TEST(test_start_to_ready)
 	check_outcome(last, STAGE_JAIL, RESULT_OK);
 	check_outcome(last, STAGE_SETUP, RESULT_SKIPPED);
 	check_outcome(last, STAGE_READY, RESULT_OK);
+}
+END_TEST
+
+static void pass(int64_t usec)
+{
+	rig.now.mono_usec += usec;
+	rig.now.real_usec += usec;
+}
+
+static const struct stage_record *stage_of(const struct sandbox_report *last, enum fail_stage stage)
+{
+	for (size_t i = 0; i < last->n_stages; i++)
+		if (last->stages[i].stage == stage)
+			return &last->stages[i];
+	ck_abort_msg("stage %s is missing", stage_name(stage));
+	return NULL;
+}
+
+/* Times are inputs: what a stage took is the time between the events that begin and end it. */
+START_TEST(test_stages_take_their_time)
+{
+	int64_t began = rig.now.real_usec;
+
+	create_unanswered(ID, 1, 1, spec_make(1000, NULL, 0), 0);
+	pass(5000); /* the journal's fsync */
+	journalled(ID, 1);
+	ck_assert_int_eq(stage_of(report(), STAGE_ACCEPT)->took_us, 5000);
+	ck_assert_int_eq(stage_of(report(), STAGE_ACCEPT)->began_us, began);
+	pass(7000);
+	feed_of(SV_EV_IMAGE_DONE, NULL);
+	ck_assert_int_eq(stage_of(report(), STAGE_IMAGE)->took_us, 7000);
+	ck_assert_int_eq(stage_of(report(), STAGE_IMAGE)->began_us, began + 5000);
+	feed_of(SV_EV_DISK_DONE, NULL);
+	feed_spawned();
+	feed_of(SV_EV_VMM_STARTED, NULL);
+	feed_of(SV_EV_VMM_USERSPACE, NULL);
+	feed_guest(SV_EV_GUEST_HELLO, NULL);
+	feed_of(SV_EV_GUEST_CONFIGURED, NULL);
+	pass(4000);
+	journalled(ID, 1);
+	ck_assert_int_eq(stage_of(report(), STAGE_READY)->took_us, 4000);
+}
+END_TEST
+
+START_TEST(test_a_timeout_took_its_limit)
+{
+	drive(SV_KERNEL, NULL, 0);
+	later(rig.config.kernel_timeout_usec);
+	ck_assert_int_eq(report()->failure.code, FAIL_KERNEL_TIMEOUT);
+	ck_assert_int_eq(stage_of(report(), STAGE_KERNEL)->took_us, rig.config.kernel_timeout_usec);
+}
+END_TEST
+
+/* The agent ends between the journal and its word: the next one says it, and no stage is missing. */
+START_TEST(test_restart_between_journal_and_word)
+{
+	create_unanswered(ID, 1, 1, spec_make(1000, NULL, 0), 0);
+	rig.core = supervisor_free(rig.core);
+	make_core();
+	connect_core();
+	ck_assert_int_eq(state(), SV_IMAGE);
+	later(rig.config.report_usec);
+	ck_assert_int_eq(stage_of(report(), STAGE_ACCEPT)->outcome, RESULT_OK);
+	feed_of(SV_EV_IMAGE_DONE, NULL);
+	feed_of(SV_EV_DISK_DONE, NULL);
+	feed_spawned();
+	feed_of(SV_EV_VMM_STARTED, NULL);
+	feed_guest(SV_EV_GUEST_HELLO, NULL);
+	feed_of(SV_EV_GUEST_CONFIGURED, NULL);
+	ck_assert_int_eq(rig.saved.state, SV_RUNNING);
+	rig.core = supervisor_free(rig.core);
+	make_core();
+	connect_core();
+	feed_guest(SV_EV_ADOPTED, NULL);
+	ck_assert_int_eq(report()->state, REPORT_RUNNING);
+	ck_assert_int_eq(stage_of(report(), STAGE_READY)->outcome, RESULT_OK);
 }
 END_TEST
 
@@ -569,7 +671,7 @@ END_TEST
 START_TEST(test_old_epoch_is_refused)
 {
 	drive(SV_RUNNING, NULL, 0);
-	create_as("ddddddddddddddddddda", 1, 7, spec_make(100, NULL, 0), 0);
+	create_unanswered("ddddddddddddddddddda", 1, 7, spec_make(100, NULL, 0), 0);
 	ck_assert_uint_eq(find(SV_DO_SAVE_EPOCH)->epoch, 7);
 	destroy(1); /* of epoch 1 */
 	ck_assert_int_eq(find(SV_DO_SEND_REFUSED)->err->code, FAIL_STALE_EPOCH);
@@ -666,6 +768,9 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, test_start_to_ready);
+	tcase_add_test(tcase, test_stages_take_their_time);
+	tcase_add_test(tcase, test_a_timeout_took_its_limit);
+	tcase_add_test(tcase, test_restart_between_journal_and_word);
 	tcase_add_loop_test(tcase, test_exits, 0, ARRAY_LEN(exit_rows));
 	tcase_add_test(tcase, test_guest_powers_itself_off);
 	tcase_add_loop_test(tcase, test_every_waiting_state_has_a_limit, 0, ARRAY_LEN(limit_rows));
