@@ -110,7 +110,9 @@ json_t *json_error_body(const struct err *err, const struct failure_context *con
 
 json_t *json_stage(const struct stage_record *record, const struct failure_context *context)
 {
-	const struct failure_context owner = { .responsibility = context->responsibility, .table = context->table };
+	const struct failure_context own = { .responsibility = context->responsibility, .table = context->table,
+		.trace = *record->trace.trace_id ? &record->trace : NULL,
+		.began_us = record->began_us, .took_us = record->took_us };
 	CLEANUP_JSON json_t *object = json_object();
 
 	if (!put_text(object, "stage", stage_name(record->stage)) ||
@@ -125,7 +127,7 @@ json_t *json_stage(const struct stage_record *record, const struct failure_conte
 		!put_text(object, "trace", record->trace.trace_id) || !put_text(object, "span", record->trace.span_id))
 		return NULL;
 	if (err_is_set(&record->failure) &&
-		json_object_set_new(object, "failure", json_failure(&record->failure, &owner)) < 0)
+		json_object_set_new(object, "failure", json_failure(&record->failure, &own)) < 0)
 		return NULL;
 	return TAKE(object);
 }

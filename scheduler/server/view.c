@@ -110,6 +110,17 @@ json_t *view_stages(const struct server *server, const struct sandbox_record *re
 	}
 }
 
+/* From the request to the end of the stage that failed it: the last failed one that is recorded. */
+static int64_t took_until_failure(const struct sandbox_record *record)
+{
+	int64_t end = record->ended_us;
+
+	for (size_t i = 0; i < record->n_stages; i++)
+		if (record->stages[i].outcome == RESULT_FAILED)
+			end = record->stages[i].began_us + record->stages[i].took_us;
+	return MAX(end - record->created_us, 0);
+}
+
 json_t *view_failure(const struct server *server, const struct sandbox_record *record)
 {
 	const struct failure_context context = { .responsibility = RESPONSIBILITY_SELF,
@@ -120,7 +131,8 @@ json_t *view_failure(const struct server *server, const struct sandbox_record *r
 		.node = *record->node ? record->node : NULL,
 		.pool = record->pool,
 		.tenant = record->tenant,
-		.began_us = record->created_us };
+		.began_us = record->created_us,
+		.took_us = took_until_failure(record) };
 
 	return err_is_set(&record->failure) ? json_failure(&record->failure, &context)
 					    : json_null();

@@ -134,6 +134,8 @@ START_TEST(test_stage)
 	record.failure = make_err();
 	stage = json_stage(&record, &self);
 	ck_assert_str_eq(text(json_object_get(stage, "failure"), "code"), "NO_CAPACITY");
+	ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(stage, "failure"), "took_ms")), 1);
+	ck_assert_str_eq(text(json_object_get(stage, "failure"), "began"), text(stage, "began"));
 	json_decref(stage);
 }
 END_TEST
