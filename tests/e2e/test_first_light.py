@@ -207,13 +207,15 @@ class Survival(Shared):
 
 
 class Failures(Shared):
-    """Each of these creates fails with stage, code, component and a remedy, and leaves nothing behind."""
+    """Each of these creates fails with stage, code, component and a remedy, and leaves nothing behind. Then the remedy
+    is followed as it is printed, and a create succeeds."""
 
     def fails(self, stage, code, component, *args, template="tiny", node=None, **detail):
         failure = self.stack.failed_create(*args, template=template)
         self.assertEqual((failure["stage"], failure["code"], failure["component"]), (stage, code, component), failure)
         self.assertTrue(failure["remedy"])
         self.assertTrue(failure["owner"])
+        self.assertGreater(failure["took_ms"], 0)
         for key, value in detail.items():
             self.assertEqual(failure["detail"].get(key), value, failure)
         self.stack.assert_clean(node or self.node)
@@ -250,18 +252,21 @@ class Failures(Shared):
         data = blob.read_bytes()
         blob.chmod(0o600)
         blob.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-        try:
-            self.fails("image", "IMAGE_DIGEST_MISMATCH", "image-source", template="torn")
-        finally:
-            blob.write_bytes(data)
-        self.stack.template("torn")  # the remedy: import it again
+        failure = self.fails("image", "IMAGE_DIGEST_MISMATCH", "image-source", template="torn")
+        self.assertIn("import the template again", failure["remedy"])
+        self.stack.template("torn")  # nothing else: the torn bytes are replaced by it
         self.works(template="torn")
 
     def test_no_file_system(self):
         junk = self.stack.dir / "junk.sqfs"
         junk.write_bytes(b"hsqs" + os.urandom((1 << 20) - 4))
         self.stack.cli_ok("template", "import", "junk", junk)
-        self.fails("guest", "ROOTFS_UNREADABLE", "template", template="junk")
+        failure = self.fails("guest", "ROOTFS_UNREADABLE", "template", template="junk")
+        self.assertIn("import it again from a directory or tar", failure["remedy"])
+        tar = self.stack.dir / "root.tar"
+        subprocess.run([st.TOP / "tests/lib/tiny-image", "--pack", st.BIN / "croft-image-pack", "--out", tar], check=True)
+        self.stack.cli_ok("template", "import", "junk", tar)
+        self.works(template="junk")
 
     def test_kvm_lost_after_placement(self):
         # The agent looks at /dev/kvm every few seconds. Where it happened to look before the placement, the answer is
@@ -279,15 +284,29 @@ class Failures(Shared):
                 break
         self.assertEqual((failure["stage"], failure["code"], failure["component"]), ("vmm", "KVM_UNAVAILABLE", "node-host"))
         self.assertEqual(failure["errno"], "EACCES")
+        self.assertIn("Make /dev/kvm usable", failure["remedy"])  # as it is again
         self.stack.assert_clean(self.node)
+        self.works()
 
     def test_no_kvm_anywhere(self):
-        self.with_options(vmm_kvm="/nonexistent")
-        self.fails("place", "NO_COMPATIBLE_NODE", "node-host", cause="KVM_UNAVAILABLE")
+        kvm = self.stack.dir / "kvm"
+        self.with_options(vmm_kvm=kvm)
+        failure = self.fails("place", "NO_COMPATIBLE_NODE", "node-host", cause="KVM_UNAVAILABLE")
+        self.assertIn("`cause`", failure["remedy"])  # it sends the reader to the remedy of that code
+        nodes = self.stack.cli_json("node", "list")
+        self.assertIn("Make /dev/kvm usable", nodes[0]["unschedulable"]["remedy"])
+        kvm.symlink_to("/dev/kvm")
+        self.wait_schedulable()
+        self.works()
 
     def test_kernel_missing(self):
-        self.with_options(guest_kernel="/nonexistent/vmlinux")
-        self.fails("vmm", "KERNEL_MISSING", "node-software")
+        kernel = self.stack.dir / "kernel" / "vmlinux"
+        kernel.parent.mkdir()
+        self.with_options(guest_kernel=kernel)
+        failure = self.fails("vmm", "KERNEL_MISSING", "node-software")
+        self.assertIn("Install the guest kernel", failure["remedy"])
+        shutil.copy(st.CACHE / "guest-kernel/vmlinux", kernel)
+        self.works()
 
     def test_no_capacity(self):
         failure = self.fails("place", "NO_CAPACITY", "node-host", "--memory", "900G", resource="memory")
@@ -295,19 +314,53 @@ class Failures(Shared):
         self.assertEqual([r["outcome"] for r in records if r["stage"] == "place"], ["failed"], "more than one attempt")
         self.assertIn("asked", " ".join(failure["detail"]))
         self.assertIn("largest", " ".join(failure["detail"]))
+        self.assertIn("Ask for no more than `largest`", failure["remedy"])
+        self.works("--memory", str(int(failure["detail"]["largest"])) + "M")
+
+    def console(self, failure):
+        """Where the remedies say that it is."""
+        self.assertIn("failed/SANDBOX.console", failure["remedy"])
+        return (self.node.state / "failed" / (failure["sandbox"] + ".console")).read_text(errors="replace")
+
+    def own_initramfs(self, name):
+        """An initramfs of the node's own, so that it can be mended in its place."""
+        own = self.stack.dir / ("initramfs-" + name)
+        shutil.copy(st.CACHE / f"guest-kernel/initramfs-{name}.img", own)
+        return own
+
+    def mend(self, initramfs):
+        """What installer/kernel/make puts in its place."""
+        shutil.copy(st.CACHE / "guest-kernel/initramfs.img", initramfs)
 
     def test_kernel_panics(self):
-        self.with_options(guest_initramfs=st.CACHE / "guest-kernel/initramfs-panic.img")
-        self.fails("kernel", "GUEST_PANIC", "template")
+        initramfs = self.own_initramfs("panic")
+        self.with_options(guest_initramfs=initramfs)
+        failure = self.fails("kernel", "GUEST_PANIC", "template")
+        self.assertIn("Kernel panic", self.console(failure))
+        self.mend(initramfs)
+        self.works()
 
     def test_guest_never_answers(self):
-        self.with_options(guest_initramfs=st.CACHE / "guest-kernel/initramfs-silent.img", guest_guest_timeout_ms=5000)
-        self.fails("guest", "GUEST_TIMEOUT", "template")
+        initramfs = self.own_initramfs("silent")
+        self.with_options(guest_initramfs=initramfs, guest_guest_timeout_ms=5000)
+        failure = self.fails("guest", "GUEST_TIMEOUT", "template")
+        self.assertGreaterEqual(failure["took_ms"], 5000)
+        info = self.stack.cli_json("sandbox", "info", failure["sandbox"])
+        self.assertGreaterEqual(info["failure"]["took_ms"], 5000)
+        self.assertTrue(self.console(failure))
+        self.mend(initramfs)
+        self.node.options["guest-guest-timeout-ms"] = 300_000  # the remedy's other half: this host is slow
+        self.node.agent.stop()
+        self.node.agent.args = self.node.argv("run")
+        self.node.start_agent()
+        self.node.wait_ready()
+        self.works()
 
     def test_setup_exits_3(self):
         failure = self.fails("setup", "SETUP_FAILED", "caller", "--setup", "exit 3", exit="3")
         self.assertEqual(failure["owner"], "caller")
-        self.works("--setup", "true")
+        self.assertIn("mend the command", failure["remedy"])
+        self.works("--setup", "exit 0")
 
 
 class Refusals(Shared):
