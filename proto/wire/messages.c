@@ -96,9 +96,24 @@ struct sandbox_spec *spec_unref(struct sandbox_spec *spec)
 	return NULL;
 }
 
+static uint64_t memory_cost(uint64_t memory_mib)
+{
+	return memory_mib + VMM_OVERHEAD_MIB + (memory_mib >> VMM_OVERHEAD_SHIFT);
+}
+
 uint64_t spec_memory_cost(const struct sandbox_spec *spec)
 {
-	return spec->memory_mib + VMM_OVERHEAD_MIB + (spec->memory_mib >> VMM_OVERHEAD_SHIFT);
+	return memory_cost(spec->memory_mib);
+}
+
+uint64_t spec_memory_within(uint64_t cost_mib)
+{
+	uint64_t rest = cost_mib > VMM_OVERHEAD_MIB ? cost_mib - VMM_OVERHEAD_MIB : 0;
+	uint64_t memory = rest - rest / ((1u << VMM_OVERHEAD_SHIFT) + 1);
+
+	while (memory > 0 && memory_cost(memory) > cost_mib) /* rounding: one step at the most */
+		memory--;
+	return memory;
 }
 
 /* ---- deinit ---- */

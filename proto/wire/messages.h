@@ -81,6 +81,8 @@ int spec_check(const struct sandbox_spec *spec, struct err *reterr);
 /* What one sandbox takes from NodeCapacity.memory_mib, VMM overhead included. The one formula, used by the
  * scheduler and by the node. */
 uint64_t spec_memory_cost(const struct sandbox_spec *spec);
+/* The other way round: the most memory that a sandbox which takes no more than `cost` may ask for; 0: none. */
+uint64_t spec_memory_within(uint64_t cost_mib);
 
 Croft__SandboxSpec *spec_encode(const struct sandbox_spec *spec);
 int spec_decode(const Croft__SandboxSpec *message, struct sandbox_spec **ret, struct err *reterr);

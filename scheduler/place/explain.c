@@ -233,6 +233,12 @@ void place_explain(const struct place *place, const char *pool_name,
 		ret->largest = MAX(ret->largest, q.available);
 		ret->largest_total = MAX(ret->largest_total, q.total);
 	}
+	if (ret->lacking == PLACE_MEMORY) { /* as callers ask for it, so that they can ask for what is told */
+		ret->asked = spec_memory_within(ret->asked);
+		ret->available = spec_memory_within(ret->available);
+		ret->largest = spec_memory_within(ret->largest);
+		ret->largest_total = spec_memory_within(ret->largest_total);
+	}
 	if (ret->n_fitting == 0)
 		say_what(ret, demand);
 }
@@ -254,9 +260,7 @@ static void add_counts(struct err *err, const struct place_explanation *why)
 static void refuse_capacity(struct err *err, const struct place_explanation *why)
 {
 	const char *resource = place_constraint_name(why->lacking);
-	const char *unit = why->lacking == PLACE_MEMORY ? " MiB, VMM overhead included,"
-			   : why->lacking == PLACE_DISK ? " MiB"
-							: "";
+	const char *unit = why->lacking == PLACE_MEMORY || why->lacking == PLACE_DISK ? " MiB" : "";
 
 	(void)err_set(err, FAIL_NO_CAPACITY, 0,
 		"No node has room: %s: %llu%s asked, at most %llu free on one node (of %llu). %s",

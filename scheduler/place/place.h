@@ -82,6 +82,7 @@ struct place_explanation {
 	size_t excluded[PLACE_CONSTRAINT_MAX_];
 	char nearest[ID_SIZE]; /* node that fails the fewest and least; "": none is connected */
 	enum place_constraint lacking; /* what it lacks; MAX_: nothing */
+	/* memory without the VMM's overhead, as a caller may ask for it */
 	uint64_t asked;                /* of that resource, in its unit */
 	uint64_t available;            /* there, now */
 	uint64_t largest;              /* most of that resource that any able node has free */

@@ -339,7 +339,7 @@ START_TEST(test_refusals_at_once)
 	create_of(64000, false);
 	check_answer(FAIL_NO_CAPACITY);
 	ck_assert_str_eq(err_field(&rig.out.replies[0].err, "resource"), "memory");
-	ck_assert_str_eq(err_field(&rig.out.replies[0].err, "largest"), "8000");
+	ck_assert_str_eq(err_field(&rig.out.replies[0].err, "largest"), "7915");
 	ck_assert_uint_eq(rig.saved.attempts, 1);
 	ck_assert(rig.has_history);
 	ck_assert_uint_eq(reserved(), 0);

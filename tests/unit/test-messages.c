@@ -280,6 +280,22 @@ START_TEST(test_bad_members)
 END_TEST
 
 /* R049: the API asks the same question before placement. */
+/* What a refusal tells as the largest can be asked for, and not a MiB more. */
+START_TEST(test_memory_within_a_cost)
+{
+	struct sandbox_spec *spec = spec_new();
+
+	for (uint64_t cost = 0; cost < 20000; cost++) {
+		spec->memory_mib = spec_memory_within(cost);
+		if (spec->memory_mib > 0)
+			ck_assert_uint_le(spec_memory_cost(spec), cost);
+		spec->memory_mib++;
+		ck_assert_uint_gt(spec_memory_cost(spec), cost);
+	}
+	spec_unref(spec);
+}
+END_TEST
+
 START_TEST(test_spec_check_names_the_field)
 {
 	static const uint32_t bad[] = { 0, 256, 257, UINT32_MAX };
@@ -348,6 +364,7 @@ int main(void)
 	tcase_add_test(tcase, test_sets);
 	tcase_add_test(tcase, test_small_ones);
 	tcase_add_loop_test(tcase, test_bad_members, 0, ARRAY_LEN(bad_rows));
+	tcase_add_test(tcase, test_memory_within_a_cost);
 	tcase_add_test(tcase, test_spec_check_names_the_field);
 	tcase_add_test(tcase, test_bounds);
 	tcase_add_test(tcase, test_names);

@@ -283,9 +283,9 @@ START_TEST(test_capacity_error_says_asked_and_largest)
 	ck_assert_int_eq(place_reserve(place, add(place, 2, &large), &fill, false), 0);
 	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, &err), PLACE_NO_ROOM);
 	ck_assert_str_eq(err_field(&err, "resource"), "memory");
-	ck_assert_str_eq(err_field(&err, "asked"), "64000");
-	ck_assert_str_eq(err_field(&err, "largest"), "10000");
-	ck_assert_str_eq(err_field(&err, "largest_total"), "16000");
+	ck_assert_str_eq(err_field(&err, "asked"), "63481");
+	ck_assert_str_eq(err_field(&err, "largest"), "9899");
+	ck_assert_str_eq(err_field(&err, "largest_total"), "15853");
 	place_explain(place, POOL, &ask, &why);
 	id_of(2, id);
 	ck_assert_str_eq(why.nearest, id);
