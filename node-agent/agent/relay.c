@@ -8,30 +8,30 @@
 #include "agent/relay.h"
 
 #include <errno.h>
-#include <event2/buffer.h>
-#include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
 
+#include "base/buf.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/table.h"
 #include "wire/credit.h"
 
 #define RETRY_MS 10
+#define FRAMES_PER_TURN 4 /* of one stream, before the loop looks at the others */
 
 struct stream {
 	UT_hash_handle hh;
 	struct relay *relay;
 	uint64_t id;
-	struct bufferevent *bev; /* NULL: only the close is left to send */
-	struct credit_out out;   /* what we may send to the scheduler */
+	int fd; /* the gateway's; -1: only the close is left to send */
+	struct event *readable, *writable;
+	struct credit_out out; /* what we may send to the scheduler */
 	struct credit_in in;
-	size_t unwritten;   /* bytes from the scheduler that the gateway has not taken */
-	uint32_t grant;     /* to be sent */
-	bool gateway_ended; /* its last byte is in the buffer */
-	bool end_was_sent;
+	struct buf unwritten; /* from the scheduler; the gateway has not taken it */
+	uint32_t grant;       /* to be sent */
+	bool end_was_sent;    /* the gateway's */
 	bool peer_ended; /* no more from the scheduler */
 	bool is_closing;
 	struct err failure;
@@ -44,13 +44,24 @@ struct relay {
 	void *user;
 	struct event *retry;
 	struct stream *streams; /* uthash */
+	uint8_t frame[CREDIT_FRAME_MAX];
 };
+
+static void close_socket(struct stream *stream)
+{
+	if (stream->readable)
+		event_free(stream->readable);
+	if (stream->writable)
+		event_free(stream->writable);
+	stream->readable = stream->writable = NULL;
+	stream->fd = fd_close(stream->fd);
+	buf_deinit(&stream->unwritten);
+}
 
 static void stream_free(struct stream *stream)
 {
 	HASH_DEL(stream->relay->streams, stream);
-	if (stream->bev)
-		bufferevent_free(stream->bev);
+	close_socket(stream);
 	free(stream);
 }
 
@@ -70,9 +81,7 @@ static void stream_close(struct stream *stream, const struct err *failure)
 	if (!stream->is_closing && failure)
 		stream->failure = *failure;
 	stream->is_closing = true;
-	if (stream->bev)
-		bufferevent_free(stream->bev);
-	stream->bev = NULL;
+	close_socket(stream);
 	if (relay->sender.close(stream->id, err_is_set(&stream->failure) ? &stream->failure : NULL,
 		    relay->user))
 		stream_free(stream);
@@ -92,39 +101,66 @@ static void grant(struct stream *stream)
 
 static bool is_over(const struct stream *stream)
 {
-	return stream->end_was_sent && stream->peer_ended && stream->unwritten == 0;
+	return stream->end_was_sent && stream->peer_ended && buf_size(&stream->unwritten) == 0;
 }
 
-/* Gateway -> scheduler, as far as credit and the link allow. */
-static void pump(struct stream *stream)
+static void break_off(struct stream *stream, int err_no)
+{
+	struct err err = ERR_NULL;
+
+	(void)err_set(&err, FAIL_GATEWAY_UNAVAILABLE, err_no, "the gateway broke the stream off");
+	stream_close(stream, &err);
+}
+
+enum pump_result { PUMP_MORE, PUMP_ENOUGH, PUMP_CLOSED };
+
+/* One frame, gateway -> scheduler. It is only looked at until the link took it: what is not sent stays in the socket,
+ * and as whole frames, for each costs the same to seal whatever its size. */
+static enum pump_result pump_frame(struct stream *stream)
 {
 	struct relay *relay = stream->relay;
-	struct evbuffer *in = bufferevent_get_input(stream->bev);
-
-	for (;;) {
-		struct credit_out before = stream->out;
-		size_t have = evbuffer_get_length(in);
-		uint32_t size = have ? credit_out_take(&stream->out, have) : 0;
-		bool end;
-
-		if (size == 0)
-			break;
-		end = stream->gateway_ended && size == have;
-		if (!relay->sender.data(stream->id, evbuffer_pullup(in, (ev_ssize_t)size), size,
-			    end, relay->user)) {
-			stream->out = before;
-			retry_soon(relay);
-			return;
-		}
-		(void)evbuffer_drain(in, size);
-		stream->end_was_sent = end;
-	}
+	struct credit_out credit = stream->out;
+	uint32_t want = credit_out_take(&credit, sizeof(relay->frame));
 	/* an end without bytes needs no credit */
-	if (stream->gateway_ended && !stream->end_was_sent && evbuffer_get_length(in) == 0) {
-		stream->end_was_sent = relay->sender.data(stream->id, NULL, 0, true, relay->user);
-		if (!stream->end_was_sent)
-			retry_soon(relay);
+	ssize_t n = recv(stream->fd, relay->frame, want ? want : 1, MSG_PEEK | MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return PUMP_ENOUGH;
+	if (n < 0) {
+		break_off(stream, errno);
+		return PUMP_CLOSED;
 	}
+	if (n > 0 && want == 0) {
+		(void)event_del(stream->readable); /* until the scheduler grants more */
+		return PUMP_ENOUGH;
+	}
+	if (!relay->sender.data(stream->id, relay->frame, (size_t)n, n == 0, relay->user)) {
+		(void)event_del(stream->readable);
+		retry_soon(relay);
+		return PUMP_ENOUGH;
+	}
+	if (n == 0) {
+		stream->end_was_sent = true;
+		(void)event_del(stream->readable);
+		return PUMP_ENOUGH;
+	}
+	stream->out = credit;
+	stream->out.left += want - (uint32_t)n;
+	(void)recv(stream->fd, relay->frame, (size_t)n, MSG_DONTWAIT); /* what was looked at: it is there */
+	return PUMP_MORE;
+}
+
+/* false: the stream may be gone. */
+static bool pump(struct stream *stream)
+{
+	enum pump_result result = PUMP_MORE;
+
+	if (stream->end_was_sent)
+		return true;
+	(void)event_add(stream->readable, NULL);
+	for (unsigned int i = 0; i < FRAMES_PER_TURN && result == PUMP_MORE; i++)
+		result = pump_frame(stream);
+	return result != PUMP_CLOSED;
 }
 
 static void go_on(struct stream *stream)
@@ -134,8 +170,7 @@ static void go_on(struct stream *stream)
 		return;
 	}
 	grant(stream);
-	pump(stream);
-	if (is_over(stream))
+	if (pump(stream) && is_over(stream))
 		stream_close(stream, NULL);
 }
 
@@ -149,48 +184,44 @@ static void on_retry(evutil_socket_t fd, short what, void *user)
 		go_on(stream);
 }
 
-static void on_read(struct bufferevent *bev, void *user)
+static void on_readable(evutil_socket_t fd, short what, void *user)
 {
-	(void)bev;
+	(void)fd, (void)what;
 	go_on(user);
 }
 
-static void half_close(struct stream *stream)
+/* Scheduler -> gateway, as much as it takes; as many bytes may come again. false: the stream may be gone. */
+static bool write_out(struct stream *stream)
 {
-	if (stream->peer_ended && stream->unwritten == 0)
-		(void)shutdown(bufferevent_getfd(stream->bev),
-			SHUT_WR); /* ENOTCONN: it is closed anyway */
+	while (buf_size(&stream->unwritten)) {
+		ssize_t n = send(stream->fd, buf_peek(&stream->unwritten), buf_size(&stream->unwritten),
+			MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			(void)event_add(stream->writable, NULL);
+			return true;
+		}
+		if (n < 0) {
+			break_off(stream, errno);
+			return false;
+		}
+		buf_consume(&stream->unwritten, (size_t)n);
+		stream->grant += credit_in_consume(&stream->in, (uint64_t)n);
+	}
+	if (stream->peer_ended)
+		(void)shutdown(stream->fd, SHUT_WR); /* ENOTCONN: it is closed anyway */
+	return true;
 }
 
-/* The gateway took bytes: as many may come again. */
-static void on_write(struct bufferevent *bev, void *user)
-{
-	struct stream *stream = user;
-	size_t left = evbuffer_get_length(bufferevent_get_output(bev));
-
-	stream->grant += credit_in_consume(&stream->in, stream->unwritten - left);
-	stream->unwritten = left;
-	half_close(stream);
-	go_on(stream);
-}
-
-static void on_end(struct bufferevent *bev, short what, void *user)
+static void on_writable(evutil_socket_t fd, short what, void *user)
 {
 	struct stream *stream = user;
 
-	(void)bev;
-	if (what & BEV_EVENT_EOF && what & BEV_EVENT_READING) {
-		stream->gateway_ended = true;
+	(void)fd, (void)what;
+	if (write_out(stream))
 		go_on(stream);
-		return;
-	}
-	{
-		struct err err = ERR_NULL;
-
-		(void)err_set(&err, FAIL_GATEWAY_UNAVAILABLE, EVUTIL_SOCKET_ERROR(),
-			"the gateway broke the stream off");
-		stream_close(stream, &err);
-	}
 }
 
 static struct stream *find(struct relay *relay, uint64_t id)
@@ -203,22 +234,17 @@ static struct stream *find(struct relay *relay, uint64_t id)
 
 static int connect_stream(struct stream *stream, struct err *reterr)
 {
+	struct event_base *base = stream->relay->base;
+
 	int fd = unix_connect(stream->relay->config.gateway_path, SOCK_STREAM);
 
 	if (fd < 0)
 		return err_set(reterr, FAIL_GATEWAY_UNAVAILABLE, -fd,
 			"the gateway's socket cannot be reached");
-	stream->bev = bufferevent_socket_new(stream->relay->base, fd, BEV_OPT_CLOSE_ON_FREE);
-	if (!stream->bev) {
-		(void)fd_close(fd);
-		return err_set_at(
-			reterr, STAGE_EXEC, FAIL_NO_MEMORY, ENOMEM, "no memory for a stream");
-	}
-	bufferevent_setcb(stream->bev, on_read, on_write, on_end, stream);
-	bufferevent_setwatermark(stream->bev, EV_READ, 0, CREDIT_FRAME_MAX);
-	(void)bufferevent_set_max_single_read(stream->bev, CREDIT_FRAME_MAX);
-	(void)bufferevent_set_max_single_write(stream->bev, CREDIT_FRAME_MAX);
-	if (bufferevent_enable(stream->bev, EV_READ | EV_WRITE) < 0)
+	stream->fd = fd;
+	stream->readable = event_new(base, stream->fd, EV_READ | EV_PERSIST, on_readable, stream);
+	stream->writable = event_new(base, stream->fd, EV_WRITE, on_writable, stream);
+	if (!stream->readable || !stream->writable)
 		return err_set_at(
 			reterr, STAGE_EXEC, FAIL_NO_MEMORY, ENOMEM, "no memory for a stream");
 	return 0;
@@ -249,6 +275,8 @@ void relay_open(struct relay *relay, uint64_t id, uint32_t credit)
 		return; /* nothing to say it with either; the opener has a deadline */
 	stream->relay = relay;
 	stream->id = id;
+	stream->fd = -1;
+	stream->unwritten = (struct buf)BUF_NULL(CREDIT_WINDOW);
 	credit_in_init(&stream->in, CREDIT_WINDOW);
 	stream->grant = CREDIT_WINDOW;
 	HASH_ADD(hh, relay->streams, id, sizeof(stream->id), stream);
@@ -275,17 +303,16 @@ void relay_data(struct relay *relay, uint64_t id, const void *data, size_t size,
 	if (size > CREDIT_FRAME_MAX || stream->peer_ended || !credit_in_receive(&stream->in, size))
 		(void)err_set(&err, FAIL_FRAME_INVALID, EPROTO,
 			"more bytes on a stream than were granted");
-	else if (size > 0 && bufferevent_write(stream->bev, data, size) < 0)
+	else if (size > 0 && buf_append(&stream->unwritten, data, size) < 0)
 		(void)err_set_at(
 			&err, STAGE_EXEC, FAIL_NO_MEMORY, ENOMEM, "no memory for a stream");
 	if (err_is_set(&err)) {
 		stream_close(stream, &err);
 		return;
 	}
-	stream->unwritten += size;
 	stream->peer_ended = end;
-	half_close(stream);
-	go_on(stream);
+	if (write_out(stream))
+		go_on(stream);
 }
 
 void relay_credit(struct relay *relay, uint64_t id, uint32_t bytes)

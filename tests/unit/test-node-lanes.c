@@ -61,15 +61,22 @@ static void on_peer_read(struct bufferevent *bev, void *user)
 		bench->got_enough = evbuffer_get_length(in) >= bench->want;
 }
 
+/* Answers what it has, then ends its side too. */
+static void end_when_written(struct bufferevent *bev, void *user)
+{
+	struct bench *bench = user;
+
+	if (bench->peer_ended && bench->echoes && evbuffer_get_length(bufferevent_get_output(bev)) == 0)
+		(void)shutdown(bufferevent_getfd(bev), SHUT_WR);
+}
+
 static void on_peer_end(struct bufferevent *bev, short what, void *user)
 {
 	struct bench *bench = user;
 
-	(void)bev, (void)what;
+	(void)what;
 	bench->peer_ended = true;
-	/* answers what it has, then ends its side too */
-	if (bench->echoes && evbuffer_get_length(bufferevent_get_output(bev)) == 0)
-		(void)shutdown(bufferevent_getfd(bev), SHUT_WR);
+	end_when_written(bev, bench);
 }
 
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *from,
@@ -82,7 +89,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 		bufferevent_free(bench->peer);
 	bench->n_accepted++;
 	bench->peer = bufferevent_socket_new(bench->base, fd, BEV_OPT_CLOSE_ON_FREE);
-	bufferevent_setcb(bench->peer, on_peer_read, NULL, on_peer_end, bench);
+	bufferevent_setcb(bench->peer, on_peer_read, end_when_written, on_peer_end, bench);
 	ck_assert_int_eq(bufferevent_enable(bench->peer, EV_READ | EV_WRITE), 0);
 }
 
@@ -221,6 +228,30 @@ START_TEST(bytes_go_both_ways_within_credit)
 	ck_assert_uint_eq(bench.n_received, BIG);
 	ck_assert_mem_eq(bench.received, sent, BIG);
 	ck_assert_uint_eq(relay_count(bench.relay), 0);
+	free(sent);
+	bench_deinit(&bench);
+}
+END_TEST
+
+/* Sealing a frame costs much the same whatever its size: what waits goes in large ones. */
+START_TEST(what_waits_in_the_socket_goes_in_whole_frames)
+{
+	enum { WAITING = 48 * 1024 }; /* what a socket takes while its other end does not read */
+	struct bench bench;
+	uint8_t *sent = calloc(1, WAITING);
+
+	bench_init(&bench);
+	gateway_up(&bench);
+	relay_open(bench.relay, 7, 0);
+	loop_for(bench.base, 20);
+	ck_assert_int_eq(bufferevent_write(bench.peer, sent, WAITING), 0);
+	while (evbuffer_get_length(bufferevent_get_output(bench.peer)) > 0)
+		ck_assert_int_ge(event_base_loop(bench.base, EVLOOP_ONCE), 0);
+	ck_assert_uint_eq(bench.n_frames, 0);
+	relay_credit(bench.relay, 7, CREDIT_WINDOW);
+	while (bench.n_received < WAITING)
+		ck_assert_int_ge(event_base_loop(bench.base, EVLOOP_ONCE), 0);
+	ck_assert_uint_eq(bench.n_frames, 1);
 	free(sent);
 	bench_deinit(&bench);
 }
@@ -400,6 +431,7 @@ int main(void)
 
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, bytes_go_both_ways_within_credit);
+	tcase_add_test(tcase, what_waits_in_the_socket_goes_in_whole_frames);
 	tcase_add_test(tcase, a_slow_reader_gets_no_new_credit);
 	tcase_add_test(tcase, a_gateway_that_is_down_is_said);
 	tcase_add_test(tcase, relaying_may_be_forbidden_by_the_node);
