@@ -145,11 +145,12 @@ static int try_submit(struct fetch *fetch, int (*act)(struct image_job *, const 
 	/* by digest, not by fetch: the last job of a fetch that was given up comes before the first
 	 * of the next */
 	uint64_t key = strtoull(fetch->digest + strlen("sha256:") + 48, NULL, 16) | 1;
-	struct image_job *job = calloc(1, sizeof(*job) + size);
+	struct image_job *job = malloc(sizeof(*job) + size);
 	int r;
 
 	if (!job)
 		return -ENOMEM;
+	memset(job, 0, sizeof(*job)); /* not the data, which is all written */
 	job->fetch = fetch;
 	job->act = act;
 	job->then = then;

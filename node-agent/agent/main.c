@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/commands.h"
+#include "base/heap.h"
 #include "base/log.h"
 
 struct command {
@@ -48,8 +49,10 @@ int main(int argc, char **argv)
 	struct err err = ERR_NULL;
 	int status = 2;
 
-	if (argc > 1 && !strcmp(argv[1], "--help"))
-		return print_help(stdout, 0);
+	heap_keep();
+	for (int i = 1; i < argc; i++)
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || (i == 1 && !strcmp(argv[i], "help")))
+			return print_help(stdout, 0);
 	if (argc > 1 && !strcmp(argv[1], "--sample-config")) {
 		agent_options_sample(stdout);
 		return 0;

@@ -11,6 +11,7 @@
 #include <systemd/sd-daemon.h>
 
 #include "base/clock.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "gateway/gateway.h"
 #include "gateway/options.h"
@@ -115,6 +116,7 @@ int main(int argc, char **argv)
 	const struct config_option *table = options_table(&n);
 	int r;
 
+	heap_keep();
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--help"))
 			return print_help(table, n), 0;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "base/log.h"
 #include "server/api.h"
 #include "server/options.h"
@@ -60,12 +61,13 @@ static void usage(FILE *out)
 
 int main(int argc, char **argv)
 {
+	heap_keep();
 	log_init("croft-scheduler", LOG_LEVEL_INFO);
-	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
-				!strcmp(argv[1], "help"))) {
-		usage(stdout);
-		return EXIT_OK;
-	}
+	for (int i = 1; i < argc; i++)
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || (i == 1 && !strcmp(argv[i], "help"))) {
+			usage(stdout);
+			return EXIT_OK;
+		}
 	if (argc > 1 && !strcmp(argv[1], "--version"))
 		return command_version(argc, argv);
 	for (size_t i = 0; argc > 1 && i < ARRAY_LEN(commands); i++)
