@@ -253,8 +253,8 @@ START_TEST(test_memory_is_hard)
 	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, &err), PLACE_NO_ROOM);
 	ck_assert_int_eq(err.code, FAIL_NO_CAPACITY);
 	ck_assert_str_eq(err_field(&err, "resource"), "memory");
-	ck_assert_str_eq(err_field(&err, "largest"), "1000");
-	ck_assert_str_eq(err_field(&err, "asked"), "3000");
+	ck_assert_str_eq(err_field(&err, "largest"), "969");
+	ck_assert_str_eq(err_field(&err, "asked"), "2953");
 	place_free(place);
 }
 END_TEST
