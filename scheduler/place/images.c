@@ -108,8 +108,8 @@ static struct place_set *set_make(struct place_image *image, struct place_class 
 	set = calloc(1, sizeof(*set));
 	if (!set)
 		return NULL;
-	set->key = image->key;
 	set->class = class;
+	set->epoch = 1;
 	set->next = image->sets;
 	image->sets = set;
 	return set;
@@ -119,7 +119,7 @@ static int set_add(struct place_set *set, struct place_node *node, uint32_t *ret
 {
 	if (set->index.n + 1 > set->dirty_room) {
 		uint32_t room = set->dirty_room ? 2 * set->dirty_room : 16;
-		uint32_t *grown = realloc(set->dirty, room * sizeof(*grown));
+		struct place_dirty *grown = realloc(set->dirty, room * sizeof(*grown));
 
 		if (!grown)
 			return -ENOMEM;
@@ -135,7 +135,7 @@ static int hold_enter(struct place_node *node, struct place_hold *hold)
 	struct place_set *set = image ? set_make(image, node->class) : NULL;
 
 	hold->set = NULL;
-	hold->is_dirty = false;
+	hold->epoch = 0;
 	if (set && set_add(set, node, &hold->slot) == 0) {
 		set->n_nodes++;
 		hold->set = set;
@@ -157,30 +157,34 @@ static void hold_leave(struct place_node *node, struct place_hold *hold)
 	if (!set)
 		return;
 	hold->set = NULL;
-	if (hold->is_dirty)
-		for (uint32_t i = 0; i < set->n_dirty; i++)
-			if (set->dirty[i] == hold->slot) {
-				set->dirty[i] = set->dirty[--set->n_dirty];
-				break;
-			}
-	hold->is_dirty = false;
+	if (hold->epoch == set->epoch)
+		set->dirty[hold->dirty].slot = NOT_DIRTY;
 	place_index_remove(&set->index, hold->slot);
 	if (--set->n_nodes == 0)
 		set_free(node->pool, place_image_find(node->pool, hold->key), set);
 }
 
-static void hold_mark(struct place_hold *hold)
+static void hold_mark(struct place_hold *hold, const struct place_sum *sum)
 {
-	if (!hold->set || hold->is_dirty)
+	struct place_set *set = hold->set;
+
+	if (!set)
 		return;
-	hold->is_dirty = true;
-	hold->set->dirty[hold->set->n_dirty++] = hold->slot;
+	if (hold->epoch == set->epoch) {
+		set->dirty[hold->dirty].sum = *sum;
+		return;
+	}
+	if (set->n_dirty == set->dirty_room)
+		place_set_refresh(set);
+	hold->epoch = set->epoch;
+	hold->dirty = set->n_dirty++;
+	set->dirty[hold->dirty] = (struct place_dirty){ *sum, hold->slot };
 }
 
-void place_node_mark_holds(struct place_node *node)
+void place_node_mark_holds(struct place_node *node, const struct place_sum *sum)
 {
 	for (size_t i = 0; i < node->n_holds; i++)
-		hold_mark(&node->holds[i]);
+		hold_mark(&node->holds[i], sum);
 }
 
 void place_node_leave_sets(struct place_node *node)
@@ -199,21 +203,13 @@ int place_node_enter_sets(struct place_node *node)
 	return r;
 }
 
-/* A node's leaf here is the one that it has in its class. */
 void place_set_refresh(struct place_set *set)
 {
-	const struct place_index *ready = &set->class->ready;
-
-	while (set->n_dirty) {
-		uint32_t slot = set->dirty[--set->n_dirty];
-		struct place_node *node = set->index.objects[slot];
-		struct place_hold *hold = hold_find(node, set->key);
-
-		if (!hold || hold->set != set)
-			continue; /* never: it would have left the set */
-		hold->is_dirty = false;
-		place_index_set(&set->index, slot, &ready->rows[0][node->ready_slot]);
-	}
+	for (uint32_t i = 0; i < set->n_dirty; i++)
+		if (set->dirty[i].slot != NOT_DIRTY)
+			place_index_set(&set->index, set->dirty[i].slot, &set->dirty[i].sum);
+	set->n_dirty = 0;
+	set->epoch++;
 }
 
 /* ---- what a node holds ---- */
@@ -261,7 +257,7 @@ static int set_keys(struct place_node *node, uint64_t *keys, size_t n)
 		} else if (node->class) {
 			if (hold_enter(node, &holds[i]) < 0)
 				r = -ENOMEM;
-			hold_mark(&holds[i]);
+			hold_mark(&holds[i], &node->class->ready.rows[0][node->ready_slot]);
 		}
 	}
 	place_node_leave_sets(node);

@@ -42,6 +42,7 @@ static void rebuild(struct place_index *index)
 	for (unsigned int row = 1; row < index->height; row++)
 		for (uint32_t i = 0; i < row_size(index->room, row - 1) / INDEX_FAN; i++)
 			index->rows[row][i] = block_max(&index->rows[row - 1][i * INDEX_FAN]);
+	index->top = block_max(index->rows[index->height - 1]);
 }
 
 static int grow_row(struct place_index *index, unsigned int row, uint32_t from, uint32_t to)
@@ -103,23 +104,42 @@ void place_index_remove(struct place_index *index, uint32_t slot)
 	index->holes[index->n_holes++] = slot;
 }
 
+/* Whether a parent's maximum may have been this child's alone, and is not any more. */
+static bool was_max(const struct place_sum *parent, const struct place_sum *was,
+	const struct place_sum *now)
+{
+	return (was->memory_mib == parent->memory_mib && now->memory_mib < was->memory_mib) ||
+	       (was->disk_mib == parent->disk_mib && now->disk_mib < was->disk_mib) ||
+	       (was->cpu_percent == parent->cpu_percent && now->cpu_percent < was->cpu_percent) ||
+	       (was->key == parent->key && now->key < was->key);
+}
+
+static struct place_sum max_of(const struct place_sum *a, const struct place_sum *b)
+{
+	return (struct place_sum){
+		.memory_mib = MAX(a->memory_mib, b->memory_mib),
+		.disk_mib = MAX(a->disk_mib, b->disk_mib),
+		.cpu_percent = MAX(a->cpu_percent, b->cpu_percent),
+		.key = MAX(a->key, b->key),
+	};
+}
+
 void place_index_set(struct place_index *index, uint32_t slot, const struct place_sum *sum)
 {
 	struct place_sum now = *sum;
 
 	for (unsigned int row = 0; row < index->height; row++, slot /= INDEX_FAN) {
-		struct place_sum *at = &index->rows[row][slot];
+		struct place_sum *at = &index->rows[row][slot], was = *at;
+		const struct place_sum *parent =
+			row + 1 < index->height ? &index->rows[row + 1][slot / INDEX_FAN]
+						: &index->top;
 
-		if (memcmp(at, &now, sizeof(now)) == 0)
+		if (memcmp(&was, &now, sizeof(now)) == 0)
 			return;
 		*at = now;
-		now = block_max(&index->rows[row][slot / INDEX_FAN * INDEX_FAN]);
+		now = was_max(parent, &was, &now)
+			      ? block_max(&index->rows[row][slot / INDEX_FAN * INDEX_FAN])
+			      : max_of(parent, &now);
 	}
-}
-
-struct place_sum place_index_max(const struct place_index *index)
-{
-	static const struct place_sum nothing;
-
-	return index->height ? block_max(index->rows[index->height - 1]) : nothing;
+	index->top = now;
 }

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,7 @@ struct place_index {
 	uint32_t *holes;
 	uint32_t n_holes, n, room;
 	unsigned int height; /* rows in use; the last one is a single block */
+	struct place_sum top; /* the maxima of everything */
 };
 
 void place_index_deinit(struct place_index *index);
@@ -33,5 +35,3 @@ void place_index_deinit(struct place_index *index);
 int place_index_add(struct place_index *index, void *object, uint32_t *ret_slot) MUST_USE;
 void place_index_remove(struct place_index *index, uint32_t slot);
 void place_index_set(struct place_index *index, uint32_t slot, const struct place_sum *sum);
-/* The maxima of everything. */
-struct place_sum place_index_max(const struct place_index *index);

@@ -20,18 +20,21 @@
 #define START_MALUS 4u    /* per start under way: they compete for CPU and disk */
 #define SPREAD_MALUS 8u   /* per sandbox of the same tenant there */
 #define SPREAD_MOST 64u
+#define SPREAD_LOOKS 24 /* nodes that have the tenant already, before less than SPREAD_MOST is let go */
 #define ILL_PART 5u /* a node whose every start fails loses a fifth */
 
 /* Region, CPU class and labels: equal ones are one object. */
 struct place_profile {
 	char *text; /* the key: "cpu class\nkey=value\nkey=value\n", sorted */
 	size_t n_nodes;
+	uint64_t asked; /* number of the decision that `matches` is about */
+	bool matches;
 	UT_hash_handle hh;
 };
 
 /* What makes nodes alike, sizes in quarters of a doubling; `profile` NULL: the rest, of every kind. */
 struct place_kind {
-	const struct place_profile *profile;
+	struct place_profile *profile;
 	uint8_t memory, disk, cpu, sandboxes;
 	uint8_t unused[4]; /* a key of the table: no hidden padding */
 };
@@ -45,14 +48,22 @@ struct place_class {
 	UT_hash_handle hh;
 };
 
+#define NOT_DIRTY UINT32_MAX
+
+/* A leaf to be set. */
+struct place_dirty {
+	struct place_sum sum;
+	uint32_t slot; /* NOT_DIRTY: no more */
+};
+
 /* Holders of one image in one class. What changed about a holder is written down and done when it is asked for:
  * a node with many images changes often, and most images are asked for seldom. */
 struct place_set {
-	uint64_t key;
 	struct place_class *class;
-	struct place_index index;
-	uint32_t *dirty;
+	uint64_t epoch; /* rises when `dirty` was done */
+	struct place_dirty *dirty;
 	uint32_t n_dirty, dirty_room; /* room for every slot */
+	struct place_index index;
 	size_t n_nodes;
 	struct place_set *next;
 };
@@ -68,7 +79,8 @@ struct place_hold {
 	uint64_t key;
 	struct place_set *set; /* NULL: not in one, for want of memory */
 	uint32_t slot;
-	bool is_dirty;
+	uint32_t dirty; /* in set->dirty, if `epoch` is the set's */
+	uint64_t epoch;
 };
 
 struct place_count {
@@ -87,21 +99,21 @@ struct place_pool {
 };
 
 struct place_node {
-	char id[ID_SIZE];
 	struct place_pool *pool;
-	struct place_profile *profile; /* NULL: nothing was said */
-	struct place_class *class;     /* NULL: not indexed, for want of memory */
+	struct place_class *class; /* NULL: not indexed, for want of memory */
 	uint32_t ready_slot, waiting_slot;
+	uint32_t key; /* the score that does not depend on the request; 0: not to be chosen */
 	bool is_up;
-	struct place_node_facts facts;
 	struct place_usage used; /* reserved here */
-	uint32_t key;            /* the score that does not depend on the request; 0: not to be chosen */
-	struct place_hold *holds; /* sorted by key */
-	size_t n_holds;
-	uint64_t *barred;
-	size_t n_barred;
+	struct place_node_facts facts;
 	struct place_count *counts; /* sandboxes per tenant */
 	uint32_t n_counts, counts_room;
+	size_t n_barred;
+	uint64_t *barred;
+	struct place_hold *holds; /* sorted by key */
+	size_t n_holds;
+	char id[ID_SIZE];
+	struct place_profile *profile;
 	TAILQ_ENTRY(place_node) in_pool;
 };
 
@@ -116,6 +128,7 @@ struct place {
 	struct place_pool *pools;
 	struct place_tenant *tenants;
 	uint32_t next_tenant;
+	uint64_t decisions;
 };
 
 /* Free amounts, 0 where more is taken than there is. */
@@ -155,6 +168,6 @@ void place_node_drop_images(struct place_node *node);
 /* Around a change of class: out of the sets of the old one, into those of the new one. */
 void place_node_leave_sets(struct place_node *node);
 int place_node_enter_sets(struct place_node *node);
-void place_node_mark_holds(struct place_node *node);
+void place_node_mark_holds(struct place_node *node, const struct place_sum *sum);
 /* The set's index is as its nodes are. */
 void place_set_refresh(struct place_set *set);

@@ -6,8 +6,9 @@
  * under way and ill health cost), a part that is its class's (how much of such a node the request takes), a part
  * that is the image's, and what spreading the tenant costs. The first stands in the trees, the next two are the
  * same for a whole tree, so each tree's best is found by going down. Spreading differs from node to node: the
- * nodes are looked at in the order of their keys until none that is left can be better, and at most SPREAD_LOOKS
- * per tree after the first that fits. Then the answer is short of the best by SPREAD_MOST at the most.
+ * nodes are looked at in the order of their keys until none that is left can be better, and after SPREAD_LOOKS
+ * that have the tenant already only what is better by more than spreading can cost. Then the answer is short of
+ * the best by SPREAD_MOST at the most.
  */
 #include "place/place.h"
 
@@ -17,7 +18,6 @@
 #include "base/plant.h"
 #include "place/node.h"
 
-#define SPREAD_LOOKS 96
 
 /* ---- free room ---- */
 
@@ -120,6 +120,7 @@ struct search {
 	const struct place_tenant *tenant;
 	struct place_sum need;
 	uint64_t seed;
+	uint64_t number; /* of the decision */
 	uint32_t ignored; /* constraints, as bits */
 	bool any;         /* the first that fits will do */
 	int64_t offset;   /* of the tree: added to every key */
@@ -146,9 +147,8 @@ static void consider(struct search *search, struct place_node *node, uint32_t ke
 	if (!node->class->kind.profile &&
 		!place_profile_matches(node->profile, search->demand, NULL))
 		return;
-	if (search->best)
-		search->looks++;
 	score = (int64_t)key + search->offset - spread_cost(node, search->tenant);
+	search->looks += score < (int64_t)key + search->offset;
 	if (!search->best || score > search->best_score) {
 		search->best = node;
 		search->best_score = score;
@@ -160,8 +160,9 @@ static bool is_worth_it(const struct search *search, uint32_t key)
 {
 	if (!search->best)
 		return true;
-	return !search->any && search->looks < SPREAD_LOOKS &&
-	       (int64_t)key + search->offset > search->best_score;
+	return !search->any &&
+	       (int64_t)key + search->offset >
+		       search->best_score + (search->looks < SPREAD_LOOKS ? 0 : (int64_t)SPREAD_MOST);
 }
 
 /* Children that may hold a fit, greatest key first; equal ones in an order that the seed turns. */
@@ -196,41 +197,83 @@ static void go_down(struct search *search, const struct place_index *index, unsi
 	}
 }
 
-static void search_index(struct search *search, const struct place_index *index, int64_t offset)
+/* A tree that may hold the answer, and the most that anything in it can be worth. */
+struct tree {
+	const struct place_index *index;
+	int64_t offset, bound;
+};
+
+struct trees {
+	struct tree items[2 * (CLASSES_MAX + 1)]; /* each class, and its holders of the image */
+	size_t n;
+};
+
+static void search_tree(struct search *search, const struct tree *tree)
 {
-	search->offset = offset;
-	search->looks = 0;
-	if (index->height)
-		go_down(search, index, index->height - 1, 0);
+	search->offset = tree->offset;
+	if (is_worth_it(search, tree->index->top.key))
+		go_down(search, tree->index, tree->index->height - 1, 0);
 }
 
-static bool class_matches(const struct place_class *class, const struct place_demand *demand)
+static void add_tree(struct search *search, struct trees *trees, const struct place_index *index,
+	int64_t offset)
 {
-	return !class->kind.profile || place_profile_matches(class->kind.profile, demand, NULL);
+	const struct place_sum *top = &index->top;
+
+	if (top->key == 0 || top->memory_mib < search->need.memory_mib ||
+		top->disk_mib < search->need.disk_mib ||
+		top->cpu_percent < search->need.cpu_percent)
+		return;
+	trees->items[trees->n++] = (struct tree){ index, offset, (int64_t)top->key + offset };
 }
 
-static void search_holders(struct search *search, const struct place_pool *pool)
+/* The profile's strings are compared once per decision, however many classes have it. */
+static bool class_matches(const struct search *search, const struct place_class *class)
+{
+	struct place_profile *profile = class->kind.profile;
+
+	if (!profile)
+		return true;
+	if (profile->asked != search->number) {
+		profile->asked = search->number;
+		profile->matches = place_profile_matches(profile, search->demand, NULL);
+	}
+	return profile->matches;
+}
+
+static void collect(struct search *search, struct trees *trees, const struct place_pool *pool)
 {
 	const struct place_image *image =
 		place_image_find(pool, place_image_key(search->demand->image_digest));
-
-	for (struct place_set *set = image ? image->sets : NULL; set; set = set->next) {
-		if (!class_matches(set->class, search->demand))
-			continue;
-		place_set_refresh(set);
-		search_index(search, &set->index,
-			(int64_t)IMAGE_BONUS - part_taken(set->class, search->demand));
-	}
-}
-
-static void search_pool(struct search *search, const struct place_pool *pool)
-{
 	const struct place_class *class, *next;
 
-	search_holders(search, pool);
+	for (struct place_set *set = image ? image->sets : NULL; set; set = set->next)
+		if (class_matches(search, set->class)) {
+			place_set_refresh(set);
+			add_tree(search, trees, &set->index,
+				(int64_t)IMAGE_BONUS - part_taken(set->class, search->demand));
+		}
 	HASH_ITER (hh, pool->classes, class, next)
-		if (class_matches(class, search->demand))
-			search_index(search, &class->ready, -part_taken(class, search->demand));
+		if (class_matches(search, class))
+			add_tree(search, trees, &class->ready, -part_taken(class, search->demand));
+}
+
+/* The most promising tree first: its best rules out most of the others at their tops. */
+static void search_pool(struct search *search, const struct place_pool *pool)
+{
+	struct trees trees;
+	size_t first = 0;
+
+	trees.n = 0;
+	collect(search, &trees, pool);
+	for (size_t i = 1; i < trees.n; i++)
+		if (trees.items[i].bound > trees.items[first].bound)
+			first = i;
+	if (trees.n)
+		search_tree(search, &trees.items[first]);
+	for (size_t i = 0; i < trees.n; i++)
+		if (i != first)
+			search_tree(search, &trees.items[i]);
 }
 
 /* Whether something would fit if starts and back-offs did not stand in the way. */
@@ -241,8 +284,8 @@ static bool something_waits(struct search *search, const struct place_pool *pool
 	search->ignored = UINT32_C(1) << PLACE_STARTS | UINT32_C(1) << PLACE_BUSY;
 	search->any = true;
 	HASH_ITER (hh, pool->classes, class, next)
-		if (!search->best && class_matches(class, search->demand))
-			search_index(search, &class->waiting, 0);
+		if (!search->best && class_matches(search, class) && class->waiting.height)
+			search_tree(search, &(struct tree){ .index = &class->waiting });
 	return search->best != NULL;
 }
 
@@ -263,6 +306,7 @@ enum place_result place_choose(struct place *place, const char *pool_name,
 			.disk_mib = clip(demand->disk_mib),
 			.cpu_percent = clip(100 * (uint64_t)demand->vcpus) },
 		.seed = mix(seed),
+		.number = ++place->decisions,
 	};
 
 	if (pool)

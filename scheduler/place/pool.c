@@ -331,7 +331,7 @@ void place_node_reindex(struct place_node *node)
 	node->key = waits ? 0 : sum.key;
 	place_index_set(&node->class->ready, node->ready_slot, waits ? &nothing : &sum);
 	place_index_set(&node->class->waiting, node->waiting_slot, waits ? &sum : &nothing);
-	place_node_mark_holds(node);
+	place_node_mark_holds(node, waits ? &nothing : &sum);
 }
 
 static int update(struct place_node *node)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The oracle of place: on random fleets, after each random change, the node that the index chose has the best score
- * that a plain scan over every node finds, and the index finds none exactly when the scan finds none.
+ * that a plain scan over every node finds, and the index finds none exactly when the scan finds none. (On more nodes
+ * than SPREAD_LOOKS a tenant's spreading may cost the answer SPREAD_MOST, as place.c says.)
  */
 #include <check.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 #define SEEDS 3000
 #define BATCH 300 /* seeds of one test case */
 #define STEPS 20
-#define NODES_MAX 90 /* no more than are looked at for spreading: then the answer is exact */
+#define NODES_MAX 90
 
 static char *const names[] = { (char[]){ "a" }, (char[]){ "b" }, (char[]){ "c" } };
 static char key_gpu[] = "gpu", key_region[] = "region";
@@ -167,7 +168,10 @@ static void choose(struct world *world)
 	ck_assert_uint_eq(place_node_misses(node, &demand), 0);
 	tenant = place_tenant_find(world->place, demand.tenant);
 	score = place_node_score(node, &demand, tenant);
-	ck_assert_int_eq(score, best_score);
+	if (demand.tenant && world->n_nodes > SPREAD_LOOKS)
+		ck_assert_int_ge(score, best_score - (int64_t)SPREAD_MOST);
+	else
+		ck_assert_int_eq(score, best_score);
 	demand.labels = NULL; /* room and tenant are what is taken */
 	demand.n_labels = demand.n_excluded = 0;
 	ck_assert_int_eq(place_reserve(world->place, node, &demand, true), 0);
@@ -265,7 +269,7 @@ static void run_seed(uint64_t seed)
 	unsigned int n;
 
 	ck_assert_int_eq(place_new(&world.place), 0);
-	n = 1 + (unsigned int)pick(&world, pick(&world, 3) ? 12 : NODES_MAX);
+	n = 1 + (unsigned int)pick(&world, pick(&world, 3) ? SPREAD_LOOKS : NODES_MAX);
 	for (unsigned int i = 0; i < n; i++)
 		join(&world);
 	for (unsigned int i = 0; i < STEPS; i++) {
