@@ -21,6 +21,30 @@ static int node_list(struct cli *cli, const struct command *command, int argc, c
 	return list_run(cli, command, argc, argv, &view);
 }
 
+/* What is held against it: images that it does not start, and the quarantine that ended last. */
+static void print_health(const json_t *health)
+{
+	const json_t *last = json_object_get(health, "last_quarantine");
+	char name[64] = "", why[160] = "", since[64] = "", until[64] = "";
+	json_t *image;
+	size_t i;
+
+	json_array_foreach(json_object_get(health, "images"), i, image) {
+		if (!json_is_true(json_object_get(image, "quarantined")))
+			continue;
+		(void) text_of(image, "template", name, sizeof(name));
+		(void) text_of(image, "why", why, sizeof(why));
+		(void) text_of(image, "since", since, sizeof(since));
+		(void) printf("%-20s %s since %s: %s\n", "image quarantined", name, since, why);
+	}
+	if (!json_is_object(last))
+		return;
+	(void) text_of(last, "why", why, sizeof(why));
+	(void) text_of(last, "since", since, sizeof(since));
+	(void) text_of(last, "until", until, sizeof(until));
+	(void) printf("%-20s from %s to %s: %s\n", "last quarantine", since, until, why);
+}
+
 static void print_node(const json_t *node)
 {
 	static const char *const members[] = { "id", "pool", "hostname", "machine", "version", "state", "schedulable",
@@ -39,6 +63,7 @@ static void print_node(const json_t *node)
 		(void) text_of(value, "since", since, sizeof(since));
 		(void) printf("%-20s since %s by %s: %s\n", name, since, who, why);
 	}
+	print_health(json_object_get(node, "health"));
 	(void) fflush(stdout);
 }
 

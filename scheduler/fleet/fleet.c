@@ -44,6 +44,7 @@ struct fleet *fleet_free(struct fleet *fleet)
 		HASH_DEL(fleet->waiters, waiter);
 		free(waiter);
 	}
+	fleet_learn_forget(fleet);
 	fleet_node_free_all(fleet);
 	fleet_quota_free(fleet);
 	fleet_pools_free(fleet);
@@ -92,6 +93,7 @@ static void loaded(struct fleet *fleet)
 	fleet->loaded = true;
 	TAILQ_FOREACH (node, &fleet->all_nodes, in_all)
 		fleet_drain_arm(fleet, node);
+	fleet_learn_loaded(fleet);
 	(void)err_set(&err, FAIL_NODE_REVOKED, 0, "The sandbox's node is no longer known.");
 	for (sandbox = TAILQ_FIRST(&fleet->all_sandboxes); sandbox; sandbox = next) {
 		next = TAILQ_NEXT(sandbox, in_all);
@@ -140,6 +142,9 @@ static void run_timers(struct fleet *fleet)
 		case TIMER_REPLACE:
 			fleet_replace_run(fleet);
 			break;
+		case TIMER_PROBE:
+			fleet_learn_on_probe(fleet, timer->object);
+			break;
 		case TIMER_QUEUE:
 			fleet->kicked = true;
 			break;
@@ -187,6 +192,8 @@ static void on_node_admin(struct fleet *fleet, const struct fleet_event *event)
 		return;
 	if (event->type == FLEET_NODE_REVOKED)
 		fleet_node_revoke(fleet, node);
+	else if (event->fact.fact == NODE_QUARANTINED && !event->fact.set)
+		fleet_learn_pardoned(fleet, node);
 	else
 		fleet_node_set_fact(fleet, node, event);
 }

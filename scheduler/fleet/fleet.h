@@ -148,6 +148,33 @@ struct node_fact_entry {
 	int64_t until_us; /* of NODE_DRAINING: its deadline, wall clock; 0: none */
 };
 
+struct node_image_id {
+	char digest[DIGEST_SIZE];
+	char name[ID_NAME_MAX + 1]; /* of the template, for people and for a probe */
+	uint64_t size;
+};
+
+/* What is held against starting one image on one node (learn.c). */
+struct node_image {
+	struct node_image_id image;
+	int64_t against_milli;   /* evidence */
+	int64_t node_part_milli; /* how much of it counts against the node itself */
+	uint32_t failures;
+	bool is_barred; /* quarantined: nobody's start of it goes there */
+	int64_t since_us;
+	char why[112];
+};
+
+/* What is held against a node, since its evidence was last zero. */
+struct node_health {
+	int64_t against_milli;
+	uint32_t starts, failures;
+	bool is_proven; /* something started there since it joined, and since its quarantine */
+	/* the quarantine that ended last; until_us 0: none did */
+	char last_why[128];
+	int64_t last_since_us, last_until_us;
+};
+
 /* store.proto NodeRecord. */
 struct node_record {
 	char id[ID_SIZE];
@@ -164,6 +191,9 @@ struct node_record {
 	uint64_t telemetry_acked;
 	struct node_fact_entry facts[NODE_FACT_MAX_];
 	uint32_t lease_ms; /* that each VM there is armed with, as it last said; 0: not each */
+	struct node_health health;
+	struct node_image *images; /* that something is held against */
+	size_t n_images;
 };
 void node_record_deinit(struct node_record *record);
 int node_record_copy(const struct node_record *record, struct node_record *ret);

@@ -34,7 +34,9 @@ struct note {
 	struct err *failure; /* NULL: none */
 };
 
-enum timer_kind { TIMER_DEADLINE, TIMER_RESEND, TIMER_LIVE, TIMER_BUSY, TIMER_DRAIN, TIMER_REPLACE, TIMER_QUEUE };
+enum timer_kind {
+	TIMER_DEADLINE, TIMER_RESEND, TIMER_LIVE, TIMER_BUSY, TIMER_DRAIN, TIMER_REPLACE, TIMER_QUEUE, TIMER_PROBE
+};
 
 enum waiter_kind { WAITS_CREATE, WAITS_UPDATE };
 
@@ -131,11 +133,20 @@ struct node {
 	uint32_t counted_vcpus, counted_sandboxes;
 	struct timer live; /* link state */
 	struct timer busy;
+	struct timer probe; /* of a quarantine: its next canary */
+	int64_t probe_usec; /* the next back-off */
 	bool dirty;
 	TAILQ_ENTRY(node) in_all, in_dirty;
 	UT_hash_handle hh;
 };
 TAILQ_HEAD(node_list, node);
+
+/* An image that started, and on which two nodes it did last. */
+struct proof {
+	struct node_image_id image;
+	char nodes[2][ID_SIZE];
+	UT_hash_handle hh;
+};
 
 struct held_reply {
 	uint64_t request;
@@ -154,6 +165,7 @@ struct fleet {
 	struct node_list dirty_nodes;
 	struct waiter *waiters;
 	struct tenant_use *uses;
+	struct proof *proofs;
 	struct timers timers;
 	struct timer queue_timer, replace_timer;
 	struct pool_policy *pools;
@@ -229,6 +241,23 @@ void fleet_sandbox_command(struct fleet *fleet,
 	struct sandbox *sandbox); /* sends what its state wants, and arms the resend */
 void fleet_sandbox_on_deadline(struct fleet *fleet, struct sandbox *sandbox);
 void fleet_sandbox_on_resend(struct fleet *fleet, struct sandbox *sandbox);
+
+/* Places it there and nowhere else, whatever is said against the node. */
+void fleet_start_on(struct fleet *fleet, struct sandbox *sandbox, struct node *node);
+
+/* ---- learn.c ---- */
+bool fleet_sandbox_is_canary(const struct sandbox *sandbox);
+void fleet_learn_node_init(struct node *node);
+void fleet_learn_loaded(struct fleet *fleet);
+void fleet_learn_forget(struct fleet *fleet); /* frees the proofs */
+void fleet_learn_failed(struct fleet *fleet, struct sandbox *sandbox, const struct err *err);
+void fleet_learn_ready(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_learn_pardoned(struct fleet *fleet, struct node *node);
+void fleet_learn_on_probe(struct fleet *fleet, struct node *node);
+/* A canary ended, in whatever way. */
+void fleet_learn_probe_over(struct fleet *fleet, struct node *node);
+uint32_t fleet_learn_max_starts(const struct node *node);
+uint32_t fleet_learn_ill_permille(const struct node *node);
 
 /* ---- report.c ---- */
 void fleet_report_apply(

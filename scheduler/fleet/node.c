@@ -37,10 +37,12 @@ static bool has_fact(const struct node *node)
 
 void fleet_node_update_place(struct fleet *fleet, struct node *node)
 {
+	uint32_t max_starts = fleet_learn_max_starts(node);
 	struct place_node_facts facts = {
 		.connected = node->link == NODE_READY && node->session != 0,
 		.allowed = !has_fact(node),
 		.unable = node->unschedulable.code,
+		.ill_permille = fleet_learn_ill_permille(node),
 		.busy = fleet->now.mono_usec < node->busy_until_usec,
 		.capacity = node->record.capacity,
 		.foreign_memory_mib = node->foreign_memory_mib,
@@ -49,6 +51,8 @@ void fleet_node_update_place(struct fleet *fleet, struct node *node)
 		.foreign_sandboxes = node->foreign_sandboxes,
 	};
 
+	if (max_starts)
+		facts.capacity.max_starts = MIN(facts.capacity.max_starts, max_starts);
 	if (place_node_set(fleet->place, node->place, &facts) < 0)
 		fleet->out->no_memory = true;
 	fleet->kicked = true;
@@ -114,6 +118,7 @@ int fleet_node_add(struct fleet *fleet, const struct node_record *record)
 	node->busy = (struct timer)TIMER_NULL(TIMER_BUSY, node);
 	node->drain = (struct timer)TIMER_NULL(TIMER_DRAIN, node);
 	node->policy = fleet_pool_find(fleet, record->pool);
+	fleet_learn_node_init(node);
 	node->busy_usec = fleet->config.node_busy_usec;
 	node->heard_usec = fleet->now.mono_usec;
 	node->link = NODE_JOINING;

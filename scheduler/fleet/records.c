@@ -165,16 +165,25 @@ int sandbox_record_copy(const struct sandbox_record *record, struct sandbox_reco
 void node_record_deinit(struct node_record *record)
 {
 	fields_free(record->labels, record->n_labels);
+	free(record->images);
 	record->labels = NULL;
-	record->n_labels = 0;
+	record->images = NULL;
+	record->n_labels = record->n_images = 0;
 }
 
 int node_record_copy(const struct node_record *record, struct node_record *ret)
 {
 	struct node_record copy = *record;
 
-	if (fields_copy(record->labels, record->n_labels, &copy.labels) < 0)
+	void *images = NULL;
+
+	if (array_copy(record->images, record->n_images, sizeof(*record->images), &images) < 0)
 		return -ENOMEM;
+	copy.images = images;
+	if (fields_copy(record->labels, record->n_labels, &copy.labels) < 0) {
+		free(images);
+		return -ENOMEM;
+	}
 	*ret = copy;
 	return 0;
 }

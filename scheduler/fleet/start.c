@@ -260,6 +260,16 @@ void fleet_start_place(struct fleet *fleet, struct sandbox *sandbox)
 	}
 }
 
+void fleet_start_on(struct fleet *fleet, struct sandbox *sandbox, struct node *node)
+{
+	struct place_demand demand;
+
+	fleet_sandbox_demand(sandbox, &demand);
+	if (place_reserve(fleet->place, node->place, &demand, true) < 0)
+		fleet->out->no_memory = true;
+	dispatch(fleet, sandbox, node);
+}
+
 /* In order of arrival. A few that find no room end the turn: each costs a scan of its pool. */
 void fleet_start_queue_run(struct fleet *fleet)
 {
@@ -312,6 +322,9 @@ void fleet_start_ready(struct fleet *fleet, struct sandbox *sandbox)
 		fleet_waiter_remove(fleet, sandbox->request);
 		sandbox->request = 0;
 	}
+	fleet_learn_ready(fleet, sandbox);
+	if (fleet_sandbox_is_canary(sandbox)) /* it did what it was for */
+		fleet_request_destroy(fleet, 0, sandbox->record.id, END_REQUEST);
 }
 
 /* ---- failure ---- */
@@ -384,8 +397,10 @@ static void end_refused(struct fleet *fleet, struct sandbox *sandbox)
 
 void fleet_start_failed(struct fleet *fleet, struct sandbox *sandbox, const struct err *err)
 {
-	enum next_step next = judge(fleet, sandbox, err);
+	enum next_step next;
 
+	fleet_learn_failed(fleet, sandbox, err);
+	next = fleet_sandbox_is_canary(sandbox) ? NEXT_END : judge(fleet, sandbox, err);
 	sandbox->record.failure = *err;
 	if (PLANTED(ROOM_KEPT_ON_REFUSAL) && err_class(err) == CLASS_CAPACITY)
 		sandbox->reserved = false; /* forgotten, not given back */
@@ -401,7 +416,7 @@ void fleet_start_failed(struct fleet *fleet, struct sandbox *sandbox, const stru
 		fleet_sandbox_move(fleet, sandbox, SANDBOX_BACKOFF);
 		return;
 	case NEXT_END:
-		if (err_class(err) == CLASS_CAPACITY)
+		if (err_class(err) == CLASS_CAPACITY && sandbox->refusals)
 			end_refused(fleet, sandbox);
 		else
 			fleet_sandbox_end(fleet, sandbox, END_FAILED, err);
@@ -456,6 +471,8 @@ static void close_record(struct fleet *fleet, struct sandbox *sandbox, enum end_
 		record->ended_us = fleet->now.real_usec;
 	if (failure)
 		record->failure = *failure;
+	if (fleet_sandbox_is_canary(sandbox) && sandbox->node)
+		fleet_learn_probe_over(fleet, sandbox->node);
 	answer_end(fleet, sandbox);
 }
 

@@ -310,6 +310,83 @@ static bool encode_facts(const struct node_record *record, Croft__NodeRecord *me
 	return true;
 }
 
+static bool encode_health(const struct node_record *record, Croft__NodeRecord *message)
+{
+	const struct node_health *health = &record->health;
+
+	message->health = malloc(sizeof(*message->health));
+	if (!message->health)
+		return false;
+	croft__node_health__init(message->health);
+	message->health->against_milli = health->against_milli;
+	message->health->starts = health->starts;
+	message->health->failures = health->failures;
+	message->health->proven = health->is_proven;
+	message->health->last_since_us = health->last_since_us;
+	message->health->last_until_us = health->last_until_us;
+	return codec_set(&message->health->last_why, health->last_why);
+}
+
+static bool encode_images(const struct node_record *record, Croft__NodeRecord *message)
+{
+	message->images = calloc(record->n_images + 1, sizeof(Croft__NodeImage *));
+	if (!message->images)
+		return false;
+	for (size_t i = 0; i < record->n_images; i++) {
+		const struct node_image *pair = &record->images[i];
+		Croft__NodeImage *image = malloc(sizeof(*image));
+
+		if (!image)
+			return false;
+		croft__node_image__init(image);
+		message->images[message->n_images++] = image;
+		image->size = pair->image.size;
+		image->against_milli = pair->against_milli;
+		image->node_part_milli = pair->node_part_milli;
+		image->failures = pair->failures;
+		image->barred = pair->is_barred;
+		image->since_us = pair->since_us;
+		if (!codec_set(&image->digest, pair->image.digest) ||
+			!codec_set(&image->name, pair->image.name) ||
+			!codec_set(&image->why, pair->why))
+			return false;
+	}
+	return true;
+}
+
+static void decode_health(const Croft__NodeHealth *message, struct node_health *health)
+{
+	health->against_milli = message->against_milli;
+	health->starts = message->starts;
+	health->failures = message->failures;
+	health->is_proven = message->proven;
+	health->last_since_us = message->last_since_us;
+	health->last_until_us = message->last_until_us;
+	COPY(health->last_why, message->last_why);
+}
+
+static int decode_images(const Croft__NodeRecord *message, struct node_record *record)
+{
+	record->images = calloc(message->n_images + 1, sizeof(*record->images));
+	if (!record->images)
+		return -ENOMEM;
+	for (size_t i = 0; i < message->n_images; i++) {
+		const Croft__NodeImage *image = message->images[i];
+		struct node_image *pair = &record->images[record->n_images++];
+
+		COPY(pair->image.digest, image->digest);
+		COPY(pair->image.name, image->name);
+		COPY(pair->why, image->why);
+		pair->image.size = image->size;
+		pair->against_milli = image->against_milli;
+		pair->node_part_milli = image->node_part_milli;
+		pair->failures = image->failures;
+		pair->is_barred = image->barred;
+		pair->since_us = image->since_us;
+	}
+	return 0;
+}
+
 Croft__NodeRecord *codec_node_encode(const struct node_record *record)
 {
 	Croft__NodeRecord *message = malloc(sizeof(*message));
@@ -330,6 +407,7 @@ Croft__NodeRecord *codec_node_encode(const struct node_record *record)
 		!codec_set(&message->hostname, record->hostname) ||
 		!codec_set(&message->machine, record->machine) ||
 		!codec_set(&message->version, record->version) || !encode_facts(record, message) ||
+		!encode_health(record, message) || !encode_images(record, message) ||
 		codec_fields_encode(
 			record->labels, record->n_labels, &message->labels, &message->n_labels) < 0)
 		return NULL;
@@ -375,9 +453,14 @@ int codec_node_decode(
 			COPY(entry->who, message->facts[i]->who);
 			COPY(entry->why, message->facts[i]->why);
 		}
-	if (codec_fields_decode(
-		    message->labels, message->n_labels, &record.labels, &record.n_labels) < 0)
+	if (message->health)
+		decode_health(message->health, &record.health);
+	if (decode_images(message, &record) < 0 ||
+		codec_fields_decode(message->labels, message->n_labels, &record.labels,
+			&record.n_labels) < 0) {
+		node_record_deinit(&record);
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for record %s", key);
+	}
 	*ret = record;
 	return 0;
 }

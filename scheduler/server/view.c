@@ -246,6 +246,32 @@ static json_t *facts(const struct node_record *record)
 	return object;
 }
 
+/* Of what is held against a node: evidence of LIMIT in the same unit is a quarantine. */
+static json_t *health(const struct node_record *record)
+{
+	const struct node_health *h = &record->health;
+	json_t *images = json_array();
+
+	for (size_t i = 0; i < record->n_images; i++) {
+		const struct node_image *pair = &record->images[i];
+
+		(void)json_array_append_new(images,
+			json_pack("{s:s, s:s, s:b, s:I, s:I, s:s?, s:o}", "image",
+				pair->image.digest, "template", pair->image.name, "quarantined",
+				pair->is_barred, "failures", (json_int_t)pair->failures,
+				"evidence_milli", (json_int_t)pair->against_milli, "why",
+				pair->is_barred ? pair->why : NULL, "since",
+				view_time(pair->since_us)));
+	}
+	return json_pack("{s:b, s:I, s:I, s:I, s:o, s:o}", "proven", h->is_proven, "starts",
+		(json_int_t)h->starts, "failures", (json_int_t)h->failures, "evidence_milli",
+		(json_int_t)h->against_milli, "images", images, "last_quarantine",
+		h->last_until_us ? json_pack("{s:s, s:o, s:o}", "why", h->last_why, "since",
+					   view_time(h->last_since_us), "until",
+					   view_time(h->last_until_us))
+				 : json_null());
+}
+
 static json_t *capacity(const struct fleet_node_view *view)
 {
 	const struct node_capacity *c = &view->record->capacity;
@@ -268,11 +294,11 @@ json_t *view_node(const struct server *server, const struct fleet_node_view *vie
 		.node = record->id,
 		.pool = record->pool };
 	json_t *object = json_pack(
-		"{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:o, s:I, s:o}", "id",
+		"{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "id",
 		record->id, "pool", record->pool, "hostname", record->hostname, "machine",
 		record->machine, "version", record->version, "state", node_link_name(view->link),
 		"schedulable", view->schedulable, "revoked", record->revoked, "facts",
-		facts(record), "labels", view_fields(record->labels, record->n_labels), "joined",
+		facts(record), "health", health(record), "labels", view_fields(record->labels, record->n_labels), "joined",
 		view_time(record->joined_us), "heard", view_time(view->heard_us), "images",
 		(json_int_t)view->n_images, "capacity", capacity(view));
 
