@@ -313,11 +313,28 @@ size_t control_encode_status(uint64_t id, const struct control_status *status, u
 	return pack_response(&response, buf);
 }
 
+static Croft__VmmKvmStats *fill_kvm(Croft__VmmKvmStats *out, const uint64_t counts[static KVM_STAT_MAX_])
+{
+	croft__vmm_kvm_stats__init(out);
+	out->exits = counts[KVM_STAT_EXITS];
+	out->io_exits = counts[KVM_STAT_IO_EXITS];
+	out->mmio_exits = counts[KVM_STAT_MMIO_EXITS];
+	out->halt_exits = counts[KVM_STAT_HALT_EXITS];
+	out->irq_exits = counts[KVM_STAT_IRQ_EXITS];
+	out->signal_exits = counts[KVM_STAT_SIGNAL_EXITS];
+	out->pf_fixed = counts[KVM_STAT_PF_FIXED];
+	out->pages_4k = counts[KVM_STAT_PAGES_4K];
+	out->pages_2m = counts[KVM_STAT_PAGES_2M];
+	out->pages_1g = counts[KVM_STAT_PAGES_1G];
+	return out;
+}
+
 size_t control_encode_stats(uint64_t id, const struct control_stats *stats, uint8_t *buf)
 {
 	Croft__VmmDiskStats disks[CONFIG_DISKS_MAX], *pointers[CONFIG_DISKS_MAX];
 	Croft__VmmResponse response = CROFT__VMM_RESPONSE__INIT;
 	Croft__VmmStats out = CROFT__VMM_STATS__INIT;
+	Croft__VmmKvmStats kvm;
 	const struct vm_stats *vm = &stats->vm;
 
 	for (unsigned int i = 0; i < vm->n_disks; i++) {
@@ -345,6 +362,9 @@ size_t control_encode_stats(uint64_t id, const struct control_stats *stats, uint
 	out.vsock_connections = vm->vsock.connections;
 	out.vsock_refused = vm->vsock.refused;
 	out.rng_bytes = vm->rng_bytes;
+	out.bus_locks = vm->bus_locks;
+	if (vm->has_kvm)
+		out.kvm = fill_kvm(&kvm, vm->kvm);
 	response.id = id;
 	response.stats = &out;
 	return pack_response(&response, buf);

@@ -70,6 +70,7 @@ static const struct policy {
 	{ 0x00000007, 1, EAX, BIT(21) },
 	{ 0x00000007, 1, EDX, BIT(8) },
 	{ 0x0000000d, 0, EAX, BIT(17) | BIT(18) },
+	{ 0x0000000d, 1, EAX, BIT(4) },                                  /* XFD */
 	{ 0x0000000d, 1, ECX, BIT(8) | BIT(15) },                        /* PT and LBR state */
 	{ 0x0000001d, ANY, EAX, ANY },
 	{ 0x0000001e, ANY, EBX, ANY },
@@ -81,6 +82,28 @@ static const struct policy {
 
 /* Leaves that are about nested virtualisation or a topology that is not ours. */
 static const uint32_t empty_leaves[] = { 0x8000000a, 0x0000001b, 0x0000001f, 0x80000026 };
+
+/* The registers that belong to the rows above. CPUID alone hides them from those who ask; KVM would still emulate
+ * some. At most KVM_MSR_FILTER_MAX_RANGES rows; bit i of `allowed` leaves base + i alone. */
+static const struct denied {
+	uint32_t base, n, allowed;
+} denied_msrs[] = {
+	{ 0x0000008c, 4, 0 },      /* SGX: launch control's hash */
+	{ 0x000000c1, 8, 0 },      /* PMU: counters */
+	{ 0x00000186, 8, 0 },      /* PMU: event selectors */
+	{ 0x000001c4, 2, 0 },      /* AMX: XFD, XFD_ERR */
+	{ 0x00000309, 4, 0 },      /* PMU: fixed counters */
+	{ 0x00000345, 1, 0 },      /* PMU: capabilities */
+	{ 0x0000038d, 0x6b, 0 },   /* PMU: control, overflow, PEBS */
+	{ 0x00000480, 0x12, 0 },   /* VMX */
+	{ 0x00000560, 0x12, 0 },   /* PT */
+	{ 0x00000600, 1, 0 },      /* PMU: debug store */
+	{ 0x4b564d02, 6, 0x0e },   /* async page faults: 02, 06, 07; between them steal time, EOI, poll control */
+	{ 0xc0000300, 4, 0 },      /* PMU of AMD, version 2 */
+	{ 0xc0010000, 8, 0 },      /* PMU of AMD */
+	{ 0xc0010114, 4, 0 },      /* SVM: VM_CR to VM_HSAVE_PA */
+	{ 0xc0010200, 12, 0 },     /* PMU of AMD, family 15h */
+};
 
 static uint32_t *reg_of(struct kvm_cpuid_entry2 *entry, enum reg reg)
 {
@@ -179,6 +202,21 @@ static void apply_topology(struct kvm_cpuid_entry2 *entry, unsigned int index, u
 	default:
 		break;
 	}
+}
+
+int cpuid_deny_msrs(int vm_fd)
+{
+	struct kvm_msr_filter filter = { .flags = KVM_MSR_FILTER_DEFAULT_ALLOW };
+	uint64_t bitmaps[ARRAY_LEN(denied_msrs)][2] = { { 0 } };
+
+	static_assert(ARRAY_LEN(denied_msrs) <= KVM_MSR_FILTER_MAX_RANGES, "ranges of the MSR filter");
+	for (size_t i = 0; i < ARRAY_LEN(denied_msrs); i++) {
+		assert(denied_msrs[i].n <= 8 * sizeof(bitmaps[i]));
+		bitmaps[i][0] = denied_msrs[i].allowed;
+		filter.ranges[i] = (struct kvm_msr_filter_range) { .flags = KVM_MSR_FILTER_READ | KVM_MSR_FILTER_WRITE,
+			.base = denied_msrs[i].base, .nmsrs = denied_msrs[i].n, .bitmap = (uint8_t *) bitmaps[i] };
+	}
+	return ioctl(vm_fd, KVM_X86_SET_MSR_FILTER, &filter) < 0 ? -errno : 0;
 }
 
 int cpuid_read_supported(int kvm_fd, struct cpuid *ret)

@@ -18,6 +18,8 @@ struct cpuid {
 	struct kvm_cpuid_entry2 entries[CPUID_ENTRIES_MAX];
 };
 
+/* Denies guests the MSRs of what the policy takes away: reads and writes fault. 0 or -errno. */
+int cpuid_deny_msrs(int vm_fd);
 /* 0 or -errno of KVM_GET_SUPPORTED_CPUID. */
 int cpuid_read_supported(int kvm_fd, struct cpuid *ret);
 /* Applies policy and topology for vCPU `index` of `n_vcpus`. */

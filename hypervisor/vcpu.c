@@ -5,6 +5,7 @@
 #include "vcpu.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "cpuid.h"
 #include "vm.h"
 
+#define BUS_LOCK_PAUSE_MSEC 1
 #define KICK_USEC (20 * USEC_PER_MSEC)
 
 #define MSR_MISC_ENABLE 0x1a0
@@ -59,7 +61,7 @@ int vcpu_init(struct vcpu *vcpu, struct vm *vm, unsigned int index, const struct
 	void *run;
 	int r;
 
-	*vcpu = (struct vcpu) { .vm = vm, .index = index, .fd = -1 };
+	*vcpu = (struct vcpu) { .vm = vm, .index = index, .fd = -1, .stats = KVM_STATS_NULL };
 	vcpu->fd = ioctl(vm->vm_fd, KVM_CREATE_VCPU, (unsigned long) index);
 	if (vcpu->fd < 0)
 		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "KVM_CREATE_VCPU %u", index);
@@ -71,6 +73,7 @@ int vcpu_init(struct vcpu *vcpu, struct vm *vm, unsigned int index, const struct
 		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "mmap of the vCPU's kvm_run");
 	vcpu->run = run;
 	vcpu->run_size = (size_t) r;
+	kvm_stats_open(&vcpu->stats, vcpu->fd);
 	r = set_cpuid(vcpu, cpuid, reterr);
 	return r < 0 ? r : set_msrs(vcpu, reterr);
 }
@@ -147,6 +150,11 @@ static void handle_exit(struct vcpu *vcpu)
 		break;
 	case KVM_EXIT_INTR:
 	case KVM_EXIT_IRQ_WINDOW_OPEN:
+		break;
+	case KVM_EXIT_X86_BUS_LOCK:
+		/* it stops every core of the host for a moment: one a millisecond is enough */
+		count(&vcpu->bus_locks);
+		(void) poll(NULL, 0, BUS_LOCK_PAUSE_MSEC);
 		break;
 	case KVM_EXIT_SHUTDOWN:
 		vm_report_exit(vcpu->vm, EXIT_TRIPLE_FAULT, NULL, "the guest's CPU shut down (triple fault)");
@@ -270,6 +278,7 @@ void vcpu_deinit(struct vcpu *vcpu)
 	if (vcpu->run)
 		(void) munmap(vcpu->run, vcpu->run_size);
 	vcpu->run = NULL;
+	kvm_stats_close(&vcpu->stats);
 	vcpu->fd = fd_close(vcpu->fd);
 }
 

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "kvm-stats.h"
 
 struct vm;
 struct cpuid;
@@ -24,6 +25,8 @@ struct vcpu {
 	size_t run_size;
 	pthread_t thread;
 	bool has_thread;
+	struct kvm_stats stats;
+	atomic_uint_fast64_t bus_locks;
 	atomic_uint_fast64_t runs, io_exits, mmio_exits;
 };
 

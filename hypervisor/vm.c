@@ -133,7 +133,8 @@ static int check_kvm(int kvm_fd, struct err *reterr)
 		const char *name;
 	} needed[] = { { KVM_CAP_USER_MEMORY, "KVM_CAP_USER_MEMORY" }, { KVM_CAP_IRQFD, "KVM_CAP_IRQFD" },
 		{ KVM_CAP_IOEVENTFD, "KVM_CAP_IOEVENTFD" }, { KVM_CAP_IMMEDIATE_EXIT, "KVM_CAP_IMMEDIATE_EXIT" },
-		{ KVM_CAP_EXT_CPUID, "KVM_CAP_EXT_CPUID" }, { KVM_CAP_IRQCHIP, "KVM_CAP_IRQCHIP" } };
+		{ KVM_CAP_EXT_CPUID, "KVM_CAP_EXT_CPUID" }, { KVM_CAP_IRQCHIP, "KVM_CAP_IRQCHIP" },
+		{ KVM_CAP_X86_MSR_FILTER, "KVM_CAP_X86_MSR_FILTER" } };
 	int version = kvm_fd < 0 ? (errno = EBADF, -1) : ioctl(kvm_fd, KVM_GET_API_VERSION, 0);
 
 	if (version < 0)
@@ -163,7 +164,10 @@ static int create_vm(struct vm *vm, struct err *reterr)
 static int make_chips(struct vm *vm, struct err *reterr)
 {
 	struct kvm_enable_cap pmu = { .cap = KVM_CAP_PMU_CAPABILITY, .args = { KVM_PMU_CAP_DISABLE } };
+	struct kvm_enable_cap bus_lock = { .cap = KVM_CAP_X86_BUS_LOCK_EXIT, .args = { KVM_BUS_LOCK_DETECTION_EXIT } };
+	struct kvm_enable_cap emulation = { .cap = KVM_CAP_EXIT_ON_EMULATION_FAILURE, .args = { 1 } };
 	uint64_t identity = LAYOUT_KVM_IDENTITY_MAP;
+	int r;
 
 	/* three pages that Intel's KVM wants for itself; nothing lies there */
 	if (ioctl(vm->vm_fd, KVM_SET_IDENTITY_MAP_ADDR, &identity) < 0 ||
@@ -173,6 +177,15 @@ static int make_chips(struct vm *vm, struct err *reterr)
 		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "KVM_CREATE_IRQCHIP");
 	/* before the first vCPU; older kernels do not know it, and then CPUID alone hides the counters */
 	(void) ioctl(vm->vm_fd, KVM_ENABLE_CAP, &pmu);
+	/* only where host and CPU can tell; see vcpu.c for what is done then */
+	if (ioctl(vm->vm_fd, KVM_CHECK_EXTENSION, KVM_CAP_X86_BUS_LOCK_EXIT) & KVM_BUS_LOCK_DETECTION_EXIT)
+		(void) ioctl(vm->vm_fd, KVM_ENABLE_CAP, &bus_lock);
+	/* an instruction that KVM cannot emulate ends the VM and says so, instead of a fault that nobody explains */
+	(void) ioctl(vm->vm_fd, KVM_ENABLE_CAP, &emulation);
+	r = cpuid_deny_msrs(vm->vm_fd);
+	if (r < 0)
+		return err_set(reterr, FAIL_VMM_START_FAILED, -r, "KVM_X86_SET_MSR_FILTER");
+	kvm_stats_open(&vm->stats, vm->vm_fd);
 	return 0;
 }
 
@@ -382,6 +395,7 @@ int vm_build(struct vm **ret, struct loop *loop, struct vm_config *config, const
 	vm->kvm_fd = vm->vm_fd = vm->serial_irq_fd = vm->wake_fd = -1;
 	vm->wake.fd = -1;
 	vm->memory.fd = -1;
+	vm->stats = (struct kvm_stats) KVM_STATS_NULL;
 	if (pthread_mutex_init(&vm->exit_lock, NULL) != 0)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no lock");
 	r = build(vm, config, cmdline, reterr);
@@ -436,6 +450,7 @@ void vm_free(struct vm *vm)
 	(void) fd_close(vm->serial_irq_fd);
 	for (unsigned int i = 0; i < vm->n_vcpus; i++)
 		vcpu_deinit(&vm->vcpus[i]);
+	kvm_stats_close(&vm->stats);
 	(void) fd_close(vm->vm_fd);
 	(void) fd_close(vm->kvm_fd);
 	memory_deinit(&vm->memory);
@@ -455,7 +470,11 @@ void vm_stats(struct vm *vm, struct vm_stats *ret)
 		ret->kvm_runs += atomic_load_explicit(&vcpu->runs, memory_order_relaxed);
 		ret->io_exits += atomic_load_explicit(&vcpu->io_exits, memory_order_relaxed);
 		ret->mmio_exits += atomic_load_explicit(&vcpu->mmio_exits, memory_order_relaxed);
+		ret->bus_locks += atomic_load_explicit(&vcpu->bus_locks, memory_order_relaxed);
+		kvm_stats_add(&vcpu->stats, ret->kvm);
 	}
+	ret->has_kvm = vm->stats.fd >= 0;
+	kvm_stats_add(&vm->stats, ret->kvm);
 	for (unsigned int i = 0; i < vm->n_devices; i++) {
 		struct device *device = vm->devices[i];
 

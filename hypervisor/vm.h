@@ -15,6 +15,7 @@
 #include "bus.h"
 #include "config.h"
 #include "exit.h"
+#include "kvm-stats.h"
 #include "loop.h"
 #include "memory.h"
 #include "serial.h"
@@ -47,6 +48,9 @@ struct vm_stats {
 	struct blk_stats disks[CONFIG_DISKS_MAX];
 	struct vsock_stats vsock;
 	uint64_t rng_bytes;
+	bool has_kvm;            /* this KVM counts */
+	uint64_t kvm[KVM_STAT_MAX_];
+	uint64_t bus_locks;
 };
 
 struct vm {
@@ -56,6 +60,7 @@ struct vm {
 
 	bool is_filtered;                     /* its threads put on their seccomp filters */
 	int kvm_fd, vm_fd;
+	struct kvm_stats stats;
 	struct memory memory;
 	struct bus ports, mmio;
 	unsigned int n_vcpus;
