@@ -85,7 +85,7 @@ static int make_device(struct double_vm *vm, const struct double_files *files)
 	case KIND_BLK_RO:
 		vm->device = &vm->blk.device;
 		r = blk_init(&vm->blk, &vm->memory, files->disk_fd, kind == KIND_BLK_RO, "villain");
-		return r < 0 ? r : blk_start(&vm->blk);
+		return r < 0 ? r : blk_start(&vm->blk, NULL, NULL);
 	case KIND_VSOCK:
 		vm->device = &vm->vsock.device;
 		return vsock_init(&vm->vsock, &vm->vmm.loop, &vm->memory, 3, files->vsock_path, files->vsock_fd);
