@@ -5,6 +5,7 @@
  * process, and its memory stays under a bound.
  *
  *   villain [-v] [--list] [PATTERN...]   PATTERN is a part of a case's name
+ *   villain --guest [--batch N] [--every N] [PATTERN...]   the same in real guests, up to N cases (64) in each; every N-th
  *   villain-planted --planted            faults on purpose (base/plant.h); the last line is `planted N, found N`
  *
  * Output: one line for each case that failed, wedged or was skipped (with -v for each case); the last line is
@@ -33,27 +34,27 @@
 #include "double.h"
 #include "exit.h"
 #include "peers.h"
-#include "watch.h"
+#include "suite.h"
 
 #ifdef CROFT_PLANT
 enum plant plant_chosen;
 #endif
 
-struct totals {
-	unsigned int cases, pass, reject, skip, fail, wedged;
-};
-
-struct suite {
-	char directory[32], control_path[64], vsock_path[64];
-	int disk_fd;
-	bool is_verbose, stop_at_first;
-	struct totals totals;
-};
-
-static void name_of(const struct villain_instance *instance, char *ret, size_t size)
+void suite_name(const struct villain_instance *instance, char *ret, size_t size)
 {
 	(void) snprintf(ret, size, "%s %s%s/%s", instance->row->clause, instance->device->name, instance->queue_name,
 		instance->row->id);
+}
+
+bool suite_wants(const struct villain_instance *instance, char **patterns, int n)
+{
+	char name[128];
+
+	suite_name(instance, name, sizeof(name));
+	for (int i = 0; i < n; i++)
+		if (strstr(name, patterns[i]))
+			return true;
+	return n == 0;
 }
 
 /* ---- the disk: every byte of sector i is i + 1 ---- */
@@ -107,33 +108,32 @@ static pid_t spawn(struct suite *suite, const struct villain_instance *instance,
 	return pid;
 }
 
-static void count(struct suite *suite, const struct villain_instance *instance, const struct watch_result *result)
+void suite_count(struct suite *suite, const struct villain_instance *instance, const struct watch_result *result)
 {
-	struct totals *totals = &suite->totals;
 	char name[128];
 	const char *word = "";
 
-	name_of(instance, name, sizeof(name));
-	totals->cases++;
+	suite_name(instance, name, sizeof(name));
+	suite->totals.cases++;
 	switch (result->outcome) {
 	case OUTCOME_PASS:
-		totals->pass++;
+		suite->totals.pass++;
 		word = "pass";
 		break;
 	case OUTCOME_REJECT:
-		totals->reject++;
+		suite->totals.reject++;
 		word = "reject";
 		break;
 	case OUTCOME_SKIP:
-		totals->skip++;
+		suite->totals.skip++;
 		word = "SKIP";
 		break;
 	case OUTCOME_FAIL:
-		totals->fail++;
+		suite->totals.fail++;
 		word = "FAIL";
 		break;
 	case OUTCOME_WEDGED:
-		totals->wedged++;
+		suite->totals.wedged++;
 		word = "WEDGED";
 		break;
 	}
@@ -143,34 +143,44 @@ static void count(struct suite *suite, const struct villain_instance *instance, 
 	(void) fflush(stdout);
 }
 
-static void run_case(struct suite *suite, const struct villain_instance *instance)
+const char *suite_check_disk(struct suite *suite)
 {
-	struct watch_result result = { .outcome = OUTCOME_FAIL };
-	const char *why;
-	int results[2];
+	const char *why = disk_check(suite->disk_fd);
 
-	if (pipe2(results, O_CLOEXEC) < 0)
-		return;
-	result = watch_case(spawn(suite, instance, results[1]), suite->control_path, results[0], &results[1]);
-	(void) fd_close(results[0]);
-	why = disk_check(suite->disk_fd);
-	if (why && result.outcome != OUTCOME_WEDGED) {
-		result.outcome = OUTCOME_FAIL;
-		(void) snprintf(result.text, sizeof(result.text), "%s", why);
-	}
 	if (why) {
 		(void) fd_close(suite->disk_fd);
 		suite->disk_fd = disk_make();
 	}
-	count(suite, instance, &result);
+	return why;
 }
 
-static bool is_wanted(const char *name, char **patterns, int n)
+static void run_case(struct suite *suite, const struct villain_instance *instance)
 {
-	for (int i = 0; i < n; i++)
-		if (strstr(name, patterns[i]))
-			return true;
-	return n == 0;
+	struct watch_result result = { .outcome = OUTCOME_FAIL, .text = "no process" };
+	struct watch watch;
+	const char *why;
+	char line[256];
+	int results[2];
+
+	if (pipe2(results, O_CLOEXEC) < 0)
+		return;
+	watch.pid = spawn(suite, instance, results[1]);
+	(void) fd_close(results[1]);
+	if (watch.pid > 0) {
+		if (watch_init(&watch, watch.pid, suite->control_path, results[0]) &&
+			watch_line(&watch, CASE_MSEC, line, &result)) {
+			result = watch_judge(line);
+			(void) watch_check(&watch, &result);
+		}
+		watch_end(&watch, &result);
+	}
+	(void) fd_close(results[0]);
+	why = suite_check_disk(suite);
+	if (why && result.outcome != OUTCOME_WEDGED) {
+		result.outcome = OUTCOME_FAIL;
+		(void) snprintf(result.text, sizeof(result.text), "%s", why);
+	}
+	suite_count(suite, instance, &result);
 }
 
 /* With a planted fault the first case that sees it is enough. */
@@ -185,9 +195,9 @@ static void run_all(struct suite *suite, char **patterns, int n, bool only_list)
 	char name[128];
 
 	for (unsigned int i = 0; !is_found(suite) && villain_find(i, &instance); i++) {
-		name_of(&instance, name, sizeof(name));
-		if (!is_wanted(name, patterns, n))
+		if (!suite_wants(&instance, patterns, n))
 			continue;
+		suite_name(&instance, name, sizeof(name));
 		if (only_list)
 			(void) printf("%s: %s\n", name, instance.row->what);
 		else
@@ -263,7 +273,7 @@ static int run_planted(struct suite *suite)
 		char *pattern = strdup(plants[i].device);
 
 		plant_chosen = plants[i].plant;
-		suite->totals = (struct totals) { 0 };
+		memset(&suite->totals, 0, sizeof(suite->totals));
 		run_all(suite, &pattern, 1, false);
 		free(pattern);
 		(void) printf("%-42s %s after %u cases\n", plants[i].what, is_found(suite) ? "found" : "NOT FOUND",
@@ -285,9 +295,12 @@ static int run_planted(struct suite *suite)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = { { "list", no_argument, NULL, 'l' }, { "planted", no_argument, NULL, 'p' },
+		{ "guest", no_argument, NULL, 'g' }, { "batch", required_argument, NULL, 'b' },
+		{ "every", required_argument, NULL, 'e' },
 		{ NULL, 0, NULL, 0 } };
 	struct suite suite = { .disk_fd = -1 };
-	bool only_list = false, is_planted = false;
+	bool only_list = false, is_planted = false, in_guest = false;
+	unsigned int batch = 64, every = 1;
 	int option, status = 0;
 	pid_t peers;
 
@@ -298,6 +311,15 @@ int main(int argc, char **argv)
 			break;
 		case 'v':
 			suite.is_verbose = true;
+			break;
+		case 'g':
+			in_guest = true;
+			break;
+		case 'b':
+			batch = (unsigned int) MAX(atoi(optarg), 1);
+			break;
+		case 'e':
+			every = (unsigned int) MAX(atoi(optarg), 1);
 			break;
 		case 'p':
 			is_planted = true;
@@ -318,12 +340,14 @@ int main(int argc, char **argv)
 	(void) usleep(100 * 1000); /* until they listen; a case that comes too early fails and says so */
 	if (is_planted)
 		status = run_planted(&suite);
+	else if (in_guest)
+		status = real_run(&suite, argv + optind, argc - optind, batch, every);
 	else
 		run_all(&suite, argv + optind, argc - optind, false);
 	(void) kill(peers, SIGKILL);
 	(void) waitpid(peers, NULL, 0);
 	(void) dir_remove(suite.directory);
-	if (is_planted)
+	if (is_planted || status != 0)
 		return status;
 	(void) printf("cases %u, pass %u, reject %u, skip %u, fail %u, wedged %u\n", suite.totals.cases, suite.totals.pass,
 		suite.totals.reject, suite.totals.skip, suite.totals.fail, suite.totals.wedged);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The villain as the whole of a 64-bit guest: no kernel, no C library, one CPU without interrupts. It runs the cases that
+ * the command line names (villain.first=N villain.count=N, numbers of villain_find()) and says on the serial port
+ *
+ *   begin N            and then       end N <verdict> <number> <why>
+ *
+ * and at last "done". The VMM enters it at guest_entry with the first GiB mapped one to one.
+ */
+#include "villain.h"
+
+#define SERIAL 0x3f8
+#define CMDLINE 0x20000u
+#define PDPT 0xa000u          /* the VMM's page directory pointers */
+#define DEVICES UINT64_C(0xd0000000)
+#define STRIDE UINT64_C(0x1000)
+#define SLOTS 18u
+#define PAGE_FLAGS 0x83u      /* present, writable, 2 MiB */
+
+void guest_entry(void);
+void guest_main(void);
+void *memcpy(void *to, const void *from, size_t size);
+void *memset(void *to, int value, size_t size);
+void *memmove(void *to, const void *from, size_t size);
+
+static uint8_t stack[65536] __attribute__((aligned(16), used));
+static uint64_t page_directory[512] __attribute__((aligned(4096)));
+static struct villain villain;
+
+__attribute__((naked)) void guest_entry(void)
+{
+	__asm__("lea stack+65536(%rip), %rsp\n"
+		"xor %ebp, %ebp\n"
+		"call guest_main\n"
+		"1: hlt\n"
+		"jmp 1b\n");
+}
+
+/* ---- what compilers call ---- */
+
+void *memcpy(void *to, const void *from, size_t size)
+{
+	copy(to, from, size);
+	return to;
+}
+
+void *memset(void *to, int value, size_t size)
+{
+	fill(to, value, size);
+	return to;
+}
+
+void *memmove(void *to, const void *from, size_t size)
+{
+	uint8_t *p = to;
+	const uint8_t *q = from;
+
+	if (p <= q)
+		copy(to, from, size);
+	else
+		for (size_t i = size; i-- > 0;)
+			((volatile uint8_t *) p)[i] = q[i];
+	return to;
+}
+
+/* ---- the serial port ---- */
+
+static void put_char(char c)
+{
+	__asm__ volatile("outb %0, %1" : : "a"((uint8_t) c), "Nd"((uint16_t) SERIAL));
+}
+
+static void put_text(const char *text)
+{
+	while (*text)
+		put_char(*text++);
+}
+
+static void put_number(uint64_t value)
+{
+	char digits[24];
+	unsigned int n = sizeof(digits) - 1;
+
+	digits[n] = '\0';
+	do {
+		digits[--n] = (char) ('0' + value % 10);
+		value /= 10;
+	} while (value);
+	put_text(digits + n);
+}
+
+/* ---- the port ---- */
+
+uint64_t port_read(struct villain *v, uint32_t offset, unsigned int len)
+{
+	uintptr_t address = (uintptr_t) v->port + offset;
+
+	switch (len) {
+	case 1:
+		return *(volatile uint8_t *) address;
+	case 2:
+		return *(volatile uint16_t *) address;
+	case 4:
+		return *(volatile uint32_t *) address;
+	default:
+		return *(volatile uint64_t *) address;
+	}
+}
+
+void port_write(struct villain *v, uint32_t offset, uint64_t value, unsigned int len)
+{
+	uintptr_t address = (uintptr_t) v->port + offset;
+
+	switch (len) {
+	case 1:
+		*(volatile uint8_t *) address = (uint8_t) value;
+		break;
+	case 2:
+		*(volatile uint16_t *) address = (uint16_t) value;
+		break;
+	case 4:
+		*(volatile uint32_t *) address = (uint32_t) value;
+		break;
+	default:
+		*(volatile uint64_t *) address = value;
+		break;
+	}
+}
+
+/* A register that costs a way out to the VMM; the other threads of the host run meanwhile. */
+void port_pause(struct villain *v)
+{
+	__asm__ volatile("pause");
+	(void) reg(v, R_VENDOR_ID);
+}
+
+/* ---- the machine ---- */
+
+/* The fourth GiB, where the devices are. */
+static void map_devices(void)
+{
+	volatile uint64_t *pointers = (volatile uint64_t *) (uintptr_t) PDPT;
+	uint64_t cr3;
+
+	for (uint64_t i = 0; i < 512; i++)
+		page_directory[i] = (UINT64_C(3) << 30) + (i << 21) + PAGE_FLAGS;
+	pointers[3] = (uint64_t) (uintptr_t) page_directory | 3;
+	__asm__ volatile("mov %%cr3, %0\n\tmov %0, %%cr3" : "=r"(cr3) : : "memory");
+}
+
+static bool find_device(struct villain *v, const struct villain_device *device)
+{
+	for (unsigned int slot = 0; slot < SLOTS; slot++) {
+		bool is_ro;
+
+		v->port = (void *) (uintptr_t) (DEVICES + slot * STRIDE);
+		if (reg(v, R_MAGIC) != 0x74726976 || reg(v, R_DEVICE_ID) != device->id)
+			continue;
+		is_ro = device->id == 2 && (villain_offered(v) & UINT64_C(1) << 5);
+		if (is_ro == (device->kind == KIND_BLK_RO))
+			return true;
+	}
+	return false;
+}
+
+/* The number behind `key` on the command line. */
+static uint64_t option(const char *key, uint64_t otherwise)
+{
+	const volatile char *line = (const volatile char *) (uintptr_t) CMDLINE;
+
+	for (unsigned int i = 0; line[i] && i < 2048; i++) {
+		unsigned int k = 0;
+		uint64_t value = 0;
+
+		while (key[k] && line[i + k] == key[k])
+			k++;
+		if (key[k])
+			continue;
+		for (k += i; line[k] >= '0' && line[k] <= '9'; k++)
+			value = value * 10 + (uint64_t) (line[k] - '0');
+		return value;
+	}
+	return otherwise;
+}
+
+static void run(unsigned int number, const struct villain_instance *instance)
+{
+	struct villain *v = &villain;
+	enum verdict verdict;
+
+	put_text("begin ");
+	put_number(number);
+	put_text("\n");
+	v->base = 0;
+	v->is_guest = true;
+	v->device = instance->device;
+	v->q = instance->q;
+	if (find_device(v, instance->device))
+		verdict = villain_run(v, instance->row);
+	else
+		verdict = fail(v, "there is no such device", instance->device->id);
+	put_text("end ");
+	put_number(number);
+	put_text(" ");
+	put_number(verdict);
+	put_text(" ");
+	put_number(v->got);
+	put_text(" ");
+	put_text(v->why);
+	put_text("\n");
+}
+
+void guest_main(void)
+{
+	unsigned int first = (unsigned int) option("villain.first=", 0), count = (unsigned int) option("villain.count=", 1);
+	unsigned int stride = (unsigned int) option("villain.stride=", 1);
+	struct villain_instance instance;
+
+	map_devices();
+	put_text("villain\n");
+	for (unsigned int i = 0; i < count && villain_find(first + i * stride, &instance); i++)
+		run(first + i * stride, &instance);
+	put_text("done\n");
+}
