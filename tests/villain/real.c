@@ -93,13 +93,17 @@ static const char *send_start(int control, Croft__VmmStart *start, int *fds, siz
 static const char *start(struct suite *suite, struct watch *watch, unsigned int first, unsigned int count, unsigned int stride,
 	int *ret_results)
 {
-	Croft__VmmStart message = CROFT__VMM_START__INIT;
-	Croft__VmmDisk writable = CROFT__VMM_DISK__INIT, readable = CROFT__VMM_DISK__INIT, *disks[] = { &writable, &readable };
-	Croft__VmmVsock vsock = CROFT__VMM_VSOCK__INIT;
+	Croft__VmmStart message;
+	Croft__VmmDisk writable, readable, *disks[] = { &writable, &readable };
+	Croft__VmmVsock vsock;
 	char kernel[PATH_MAX], disk[64], cmdline[96], serial[] = "villain";
 	int fds[FDS_MAX], console[2];
 	pid_t pid = spawn(suite);
 
+	croft__vmm_start__init(&message);
+	croft__vmm_disk__init(&writable);
+	croft__vmm_disk__init(&readable);
+	croft__vmm_vsock__init(&vsock);
 	if (pid < 0 || pipe2(console, O_CLOEXEC) < 0)
 		return "no process";
 	if (!watch_init(watch, pid, suite->control_path, console[0]))
