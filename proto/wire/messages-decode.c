@@ -90,6 +90,8 @@ int spec_decode(const Croft__SandboxSpec *message, struct sandbox_spec **ret, st
 		return refuse(reterr, "image_digest");
 	if (!take_text(spec->access_token, sizeof(spec->access_token), message->access_token))
 		return refuse(reterr, "access_token");
+	if (!take_text(spec->tenant, sizeof(spec->tenant), message->tenant))
+		return refuse(reterr, "tenant");
 	spec->image_size = message->image_size;
 	spec->vcpus = message->vcpus;
 	spec->memory_mib = message->memory_mib;

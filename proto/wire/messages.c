@@ -322,7 +322,8 @@ Croft__SandboxSpec *spec_encode(const struct sandbox_spec *spec)
 	if (!put_text(&to->template_name, spec->template_name) ||
 		!put_text(&to->image_digest, spec->image_digest) ||
 		!put_text(&to->setup_command, spec->setup_command) ||
-		!put_text(&to->access_token, spec->access_token) || !put_env(to, spec))
+		!put_text(&to->access_token, spec->access_token) ||
+		!put_text(&to->tenant, spec->tenant) || !put_env(to, spec))
 		return DROP(to);
 	return to;
 }

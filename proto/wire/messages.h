@@ -64,6 +64,7 @@ struct sandbox_spec {
 	uint32_t timeout_s;        /* life after ready; 0: none */
 	char access_token[ACCESS_TOKEN_SIZE];
 	bool secure;
+	char tenant[ID_NAME_MAX + 1]; /* whose it is; the node only says it back. "": an older scheduler made it */
 };
 
 /* A zeroed one with one reference; NULL when memory is short. */

@@ -42,7 +42,6 @@
 struct fleet_config {
 	char lineage[ID_SIZE];   /* of the store */
 	uint64_t epoch;          /* of this leader; the shell puts it on every envelope */
-	bool recovering;         /* a new lineage: unknown sandboxes are never named unknown */
 	uint32_t heartbeat_ms;   /* 1000 */
 	int64_t suspect_usec;    /* 3 s of silence: no placing there */
 	int64_t lost_after_usec; /* 60 s of silence: lost */
@@ -190,6 +189,7 @@ struct node_record {
 	char version[VERSION_SIZE];
 	uint64_t telemetry_acked;
 	struct node_fact_entry facts[NODE_FACT_MAX_];
+	char lineage[ID_SIZE]; /* of the store under which its inventory was last settled; "": the present one */
 	uint32_t lease_ms; /* that each VM there is armed with, as it last said; 0: not each */
 	struct node_health health;
 	struct node_image *images; /* that something is held against */
@@ -475,6 +475,7 @@ struct fleet_counts {
 	uint64_t resends;
 	uint64_t replaced; /* sandboxes that were given another node because theirs was lost */
 	uint64_t drained;  /* sandboxes that were ended by a drain's deadline */
+	uint64_t recovered; /* sandboxes that only a node knew, after a restore */
 	uint64_t unknown; /* sandboxes in inventories that nobody knows */
 	bool failed;      /* after FLEET_COMMIT_FAILED */
 };

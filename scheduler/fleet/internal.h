@@ -301,6 +301,12 @@ bool fleet_waiter_add(
 	struct fleet *fleet, uint64_t request, enum waiter_kind kind, struct sandbox *sandbox);
 void fleet_waiter_remove(struct fleet *fleet, uint64_t request);
 
+/* ---- adopt.c ---- */
+/* The store was restored since this node's inventory was last settled: what only the node knows is adopted. */
+bool fleet_node_is_unsettled(const struct fleet *fleet, const struct node *node);
+void fleet_adopt(struct fleet *fleet, struct node *node, const struct sandbox_report *report);
+void fleet_node_settle(struct fleet *fleet, struct node *node); /* its whole inventory was seen */
+
 /* ---- drain.c ---- */
 void fleet_sandbox_event(
 	struct fleet *fleet, struct sandbox *sandbox, const char *name, const char *detail);

@@ -282,7 +282,9 @@ static void missing(struct fleet *fleet, struct sandbox *sandbox)
 	case SANDBOX_STARTING:
 	case SANDBOX_RUNNING:
 		(void)err_set(&err, FAIL_VM_VANISHED, 0,
-			"The node's inventory does not have the sandbox.");
+			fleet_node_is_unsettled(fleet, sandbox->node)
+				? "The node does not have the sandbox any more: it ended after the backup was made."
+				: "The node's inventory does not have the sandbox.");
 		if (sandbox->record.state == SANDBOX_RUNNING)
 			fleet_sandbox_end(fleet, sandbox, END_FAILED, &err);
 		else
@@ -303,7 +305,8 @@ static void missing(struct fleet *fleet, struct sandbox *sandbox)
 static void send_desired(struct fleet *fleet, struct node *node)
 {
 	struct sandbox *sandbox = TAILQ_FIRST(&node->sandboxes);
-	struct collected *item = fleet->config.recovering ? node->collected : NULL;
+	struct collected *item =
+		fleet_node_is_unsettled(fleet, node) ? node->collected : NULL;
 	uint32_t size = MIN(MAX(fleet->config.part_size, 1u), (uint32_t)PART_MAX);
 	uint32_t part = 0;
 
@@ -325,7 +328,7 @@ static void send_desired(struct fleet *fleet, struct node *node)
 			memcpy(set->sandboxes[set->n].sandbox, sandbox->record.id, ID_SIZE);
 			set->sandboxes[set->n++].generation = sandbox->record.generation;
 		}
-		/* On a new lineage nothing is unknown: what nodes have is named back to them. */
+		/* On a new lineage nothing is unknown: what could not be adopted is named back too. */
 		for (; !sandbox && item && set->n < size; item = item->hh.next) {
 			memcpy(set->sandboxes[set->n].sandbox, item->sandbox, ID_SIZE);
 			set->sandboxes[set->n++].generation = 1;
@@ -355,6 +358,7 @@ static void inventory_complete(struct fleet *fleet, struct node *node)
 		if (!fleet_timer_is_armed(&sandbox->resend))
 			fleet_sandbox_command(fleet, sandbox);
 	send_desired(fleet, node);
+	fleet_node_settle(fleet, node);
 	fleet_inventory_forget(node);
 }
 
@@ -381,6 +385,7 @@ void fleet_inventory_apply(
 	}
 	node->next_part++;
 	for (size_t i = 0; i < inventory->n; i++) {
+		fleet_adopt(fleet, node, &inventory->sandboxes[i]);
 		collect(fleet, node, &inventory->sandboxes[i]);
 		fleet_report_apply(fleet, node, &inventory->sandboxes[i]);
 	}

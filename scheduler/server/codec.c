@@ -406,6 +406,7 @@ Croft__NodeRecord *codec_node_encode(const struct node_record *record)
 		!codec_set(&message->pool, record->pool) ||
 		!codec_set(&message->hostname, record->hostname) ||
 		!codec_set(&message->machine, record->machine) ||
+		!codec_set(&message->lineage, record->lineage) ||
 		!codec_set(&message->version, record->version) || !encode_facts(record, message) ||
 		!encode_health(record, message) || !encode_images(record, message) ||
 		codec_fields_encode(
@@ -435,6 +436,7 @@ int codec_node_decode(
 	COPY(record.hostname, message->hostname);
 	COPY(record.machine, message->machine);
 	COPY(record.version, message->version);
+	COPY(record.lineage, message->lineage);
 	record.joined_us = message->joined_us;
 	record.revoked = message->revoked;
 	record.telemetry_acked = message->telemetry_acked;

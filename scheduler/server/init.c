@@ -37,6 +37,7 @@ static int fill_store(struct store *store, struct first_keys *keys, struct err *
 	int r;
 
 	id_new(&server.rng, server.lineage);
+	id_new(&server.rng, server.instance);
 	api_key_new(&server.rng, keys->provider);
 	api_key_new(&server.rng, keys->tenant);
 	server_put_meta(&server, &ops);

@@ -227,6 +227,7 @@ int create_request_read(const json_t *body, struct server *server, const char *t
 		make_token(&server->rng, request.spec->access_token,
 			sizeof(request.spec->access_token));
 		request.queue_usec = (int64_t)queue_ms * USEC_PER_MSEC;
+		COPY(request.spec->tenant, tenant);
 		r = spec_check(request.spec, reterr);
 	}
 	if (r < 0) {

@@ -40,7 +40,9 @@ void server_put_meta(const struct server *server, struct ops *ops)
 		croft__meta_record__init(meta);
 		meta->schema = STORE_SCHEMA;
 		meta->epoch = server->epoch;
-		if (!codec_set(&meta->lineage, server->lineage)) {
+		meta->restored_us = server->restored_us;
+		if (!codec_set(&meta->lineage, server->lineage) ||
+			!codec_set(&meta->instance, server->instance)) {
 			croft__meta_record__free_unpacked(meta, NULL);
 			meta = NULL;
 		}
@@ -67,26 +69,37 @@ static bool read_meta(
 	reading->found = id_is_valid(meta->lineage);
 	(void)snprintf(
 		reading->server->lineage, sizeof(reading->server->lineage), "%s", meta->lineage);
+	(void)snprintf(reading->server->instance, sizeof(reading->server->instance), "%s",
+		meta->instance);
 	reading->server->epoch = meta->epoch;
+	reading->server->restored_us = meta->restored_us;
 	croft__meta_record__free_unpacked(meta, NULL);
 	return true;
 }
 
-/* Each start leads with a higher epoch, durable before anything is said with it. */
-static int load_meta(struct server *server, struct err *reterr)
+int server_read_meta(struct server *server, struct store *store, struct err *reterr)
 {
 	struct err err = ERR_NULL;
 	struct meta_reading reading = { .server = server, .err = &err };
-	struct ops ops = { .n = 0 };
-	int r;
 
-	(void)store_load(server->store, "meta", read_meta, &reading, &err);
+	(void)store_load(store, "meta", read_meta, &reading, &err);
 	if (err_is_set(&err)) {
 		*reterr = err;
 		return -EIO;
 	}
 	if (!reading.found)
 		return err_set(reterr, FAIL_NOT_INITIALISED, ENOENT, "the store has no lineage");
+	return 0;
+}
+
+/* Each start leads with a higher epoch, durable before anything is said with it. */
+static int load_meta(struct server *server, struct err *reterr)
+{
+	struct ops ops = { .n = 0 };
+	int r = server_read_meta(server, server->store, reterr);
+
+	if (r < 0)
+		return r;
 	server->epoch++;
 	server_put_meta(server, &ops);
 	r = ops.no_memory ? err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the epoch")

@@ -58,6 +58,8 @@ struct server {
 	void *zmq;
 	struct curve_keys keys;
 	char lineage[ID_SIZE];
+	char instance[ID_SIZE]; /* made with the lineage; a copied state directory has the same */
+	int64_t restored_us;    /* 0: the lineage was made by init */
 	uint64_t epoch;
 	int64_t started_us;
 
@@ -93,7 +95,9 @@ static inline struct moment moment_now(void)
 }
 
 struct ops;
-/* The meta record as it is now: lineage and epoch. */
+/* Lineage, epoch and what else stands in the meta record; NOT_INITIALISED when there is none. */
+int server_read_meta(struct server *server, struct store *store, struct err *reterr);
+/* The meta record as it is now. */
 void server_put_meta(const struct server *server, struct ops *ops);
 
 /* Paths under the state directory; `buf` has PATH_MAX bytes. */

@@ -122,6 +122,28 @@ static int query_number(struct sqlite_db *db, const char *sql, int64_t *ret, str
 	return r;
 }
 
+/* What leads from schema i + 1 to the next one. A step never runs twice: it is in one transaction with the number.
+ * 1 -> 2: records gained quotas, replacement, roles and events. The tables are the same; a program of schema 1 would
+ * lose those members where it writes a record again, so it must not open the store. */
+static const char *const upgrades[STORE_SCHEMA - 1] = { "" };
+
+static int upgrade(struct sqlite_db *db, int64_t from, struct err *reterr)
+{
+	char sql[64];
+	int r = exec(db, "BEGIN IMMEDIATE", reterr);
+
+	for (int64_t i = from; i < STORE_SCHEMA && r == 0; i++)
+		r = exec(db, upgrades[i - 1], reterr);
+	(void)snprintf(sql, sizeof(sql), "UPDATE store SET schema = %d", STORE_SCHEMA);
+	if (r == 0)
+		r = exec(db, sql, reterr);
+	if (r == 0)
+		r = exec(db, "COMMIT", reterr);
+	if (r < 0 && !sqlite3_get_autocommit(db->handle))
+		(void)exec(db, "ROLLBACK", NULL); /* the cause is known already */
+	return r;
+}
+
 static int prepare_schema(struct sqlite_db *db, bool may_create, struct err *reterr)
 {
 	int64_t exists = 0, schema = 0;
@@ -158,11 +180,13 @@ static int prepare_schema(struct sqlite_db *db, bool may_create, struct err *ret
 	r = query_number(db, "SELECT schema FROM store", &schema, reterr);
 	if (r < 0)
 		return r;
-	if (schema < 1 || schema > STORE_SCHEMA)
-		return err_set(reterr, FAIL_STORE_CORRUPT, EPROTONOSUPPORT,
-			"the store has schema %lld and this program knows %d: use the release that wrote it",
-			(long long)schema, STORE_SCHEMA);
-	return 0;
+	if (schema < 1)
+		return err_set(reterr, FAIL_STORE_CORRUPT, EBADMSG, "the store has no schema");
+	if (schema > STORE_SCHEMA)
+		return err_set(reterr, FAIL_STORE_TOO_NEW, EPROTONOSUPPORT,
+			"the store has schema %lld and this program knows %d", (long long)schema,
+			STORE_SCHEMA);
+	return schema < STORE_SCHEMA ? upgrade(db, schema, reterr) : 0;
 }
 
 static int prepare_connection(
@@ -389,6 +413,17 @@ int sqlite_db_get(struct sqlite_db *db, const char *key, void **ret_value, size_
 	(void)sqlite3_clear_bindings(stmt);
 	*ret_value = copy;
 	return r;
+}
+
+int sqlite_db_settle(struct sqlite_db *db, struct err *reterr)
+{
+	int rc = sqlite3_wal_checkpoint_v2(
+		db->handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+
+	if (rc != SQLITE_OK)
+		return sqlite_fail(db, rc, "settling the log", reterr);
+	db->wal_frames = 0;
+	return 0;
 }
 
 void sqlite_db_checkpoint(struct sqlite_db *db)

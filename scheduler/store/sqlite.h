@@ -33,5 +33,8 @@ int sqlite_db_load(
 /* *ret_value is the caller's, NULL when there is no such record. */
 int sqlite_db_get(struct sqlite_db *db, const char *key, void **ret_value, size_t *ret_size,
 	uint64_t *ret_revision, struct err *reterr);
+/* Moves the whole log into the database and begins it anew. After a failed write or fsync the kernel may have dropped
+ * pages of the log that it still shows; what is written again from here on does not build upon them. */
+int sqlite_db_settle(struct sqlite_db *db, struct err *reterr);
 /* Moves the log into the database when it has grown; never waits for anybody. */
 void sqlite_db_checkpoint(struct sqlite_db *db);

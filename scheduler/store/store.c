@@ -488,6 +488,8 @@ int store_recover(struct store *store, struct err *reterr)
 	store->db = NULL;
 	r = sqlite_db_open(&db, &store->config, reterr);
 	if (r == 0)
+		r = sqlite_db_settle(db, reterr);
+	if (r == 0)
 		r = sqlite_db_apply(db, batches, 1,
 			reterr); /* an empty batch raises the revision: a real write */
 	if (r == 0) {

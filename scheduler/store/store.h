@@ -26,7 +26,7 @@ struct store;
 #define STORE_OPS_MAX 128
 #define STORE_KEY_MAX 512                     /* characters */
 #define STORE_VALUE_MAX (16u * 1024u * 1024u) /* bytes */
-#define STORE_SCHEMA 1                        /* a store of a later schema is refused */
+#define STORE_SCHEMA 2                        /* an earlier one is upgraded, a later one refused */
 
 enum store_op_kind { STORE_PUT, STORE_DELETE };
 
@@ -59,7 +59,8 @@ struct store_config {
 	bool may_create; /* `init` only: without it an absent store is NOT_INITIALISED */
 };
 
-/* STORE_LOCKED: another process has this directory. STORE_CORRUPT: no store, or one of a later schema.
+/* STORE_LOCKED: another process has this directory. STORE_CORRUPT: no store. STORE_TOO_NEW: of a later schema; an earlier
+ * one is upgraded here, in one transaction.
  * `base` may be NULL: then only store_commit_wait() and store_load() may be used. */
 int store_open(struct store **ret, struct event_base *base, const struct store_config *config,
 	struct err *reterr);

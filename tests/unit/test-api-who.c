@@ -551,6 +551,46 @@ START_TEST(test_idempotent_secrets_are_shown_once)
 }
 END_TEST
 
+/* ---- backup, restore, check ---- */
+START_TEST(test_backup_restore_check)
+{
+	struct rig rig;
+	struct answer answer;
+	struct restored restored;
+	struct checked checked;
+	struct err err = ERR_NULL;
+	char path[128], key[API_KEY_SIZE], lineage[ID_SIZE], public_key[KEY_Z85_SIZE];
+
+	rig_open(&rig);
+	(void)snprintf(path, sizeof(path), "%s/backup", rig.dir);
+	memcpy(lineage, rig.server->lineage, sizeof(lineage));
+	memcpy(public_key, rig.server->keys.public_key, sizeof(public_key));
+	make_key(&rig, rig.keys.provider, "{\"tenant\":\"default\"}", key);
+	ck_assert_msg(backup_state(&rig.options, path, &err) == 0, "%s", err.msg); /* while it runs */
+	rig_expect(&rig, "POST", "/v1/customers", rig.keys.provider, "{\"name\":\"late\"}", 201, NULL);
+	ck_assert_int_lt(restore_state(&rig.options, path, true, &restored, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_STORE_LOCKED); /* it runs */
+	err = (struct err)ERR_NULL;
+	rig_stop(&rig);
+	ck_assert_int_lt(restore_state(&rig.options, path, false, &restored, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_CONFLICT);
+	err = (struct err)ERR_NULL;
+	ck_assert_msg(restore_state(&rig.options, path, true, &restored, &err) == 0, "%s", err.msg);
+	ck_assert_str_eq(restored.old_lineage, lineage);
+	ck_assert_str_ne(restored.lineage, lineage);
+	ck_assert_msg(check_state(&rig.options, &checked, &err) == 0, "%s", err.msg);
+	ck_assert_uint_gt(checked.records, 5);
+	rig_start(&rig);
+	ck_assert_str_eq(rig.server->lineage, restored.lineage);
+	ck_assert_str_eq(rig.server->keys.public_key, public_key); /* nodes know it */
+	rig_expect(&rig, "GET", "/v2/sandboxes", key, NULL, 200, NULL);
+	answer = rig_call(&rig, "GET", "/v1/customers/late", rig.keys.provider, NULL);
+	ck_assert_int_eq(answer.status, 404);
+	answer_free(&answer);
+	rig_close(&rig);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("api-who");
@@ -567,6 +607,7 @@ int main(void)
 	tcase_add_test(tc, test_idempotency);
 	tcase_add_test(tc, test_failed_start_frees_its_key);
 	tcase_add_test(tc, test_idempotent_secrets_are_shown_once);
+	tcase_add_test(tc, test_backup_restore_check);
 	suite_add_tcase(suite, tc);
 	return loop_run(suite);
 }

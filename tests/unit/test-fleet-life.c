@@ -526,6 +526,106 @@ START_TEST(test_quota_is_free_when_fenced)
 }
 END_TEST
 
+/* ---- a restore ---- */
+#define OLD 10 /* in the backup, deleted after it */
+#define NEW 50 /* made after it */
+
+static void name_of(int i, char ret[static ID_SIZE])
+{
+	(void)snprintf(ret, ID_SIZE, "sandbox%c%caaaaaaaaaaa", 'a' + i / 26, 'a' + i % 26);
+}
+
+/* What node 0 holds: the new ones, in parts. */
+static void tell_inventory(uint64_t number, struct sandbox_spec *spec)
+{
+	struct sandbox_report reports[20];
+
+	for (int part = 0; part * 20 < NEW; part++) {
+		struct inventory inventory = { .number = number,
+			.part = (uint32_t)part,
+			.sandboxes = reports,
+			.complete = (part + 1) * 20 >= NEW };
+		struct fleet_event event = of_node(FLEET_NODE_INVENTORY, node_id(0));
+
+		memset(reports, 0, sizeof(reports));
+		for (int i = part * 20; i < NEW && i < (part + 1) * 20; i++) {
+			struct sandbox_report *one = &reports[inventory.n++];
+
+			name_of(OLD + i, one->sandbox);
+			one->generation = 3;
+			one->version = 7;
+			one->state = REPORT_RUNNING;
+			one->accepted = true;
+			one->spec = spec;
+		}
+		event.inventory = &inventory;
+		feed(event);
+		ck_assert_uint_eq(rig.n_destroys, 0);
+	}
+}
+
+static size_t count_running(void)
+{
+	char ids[NEW + OLD][ID_SIZE];
+	size_t n = fleet_sandbox_list(rig.fleet, "tenant", "", ids, ARRAY_LEN(ids)), running = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct fleet_sandbox_view view;
+
+		ck_assert_int_eq(fleet_sandbox_get(rig.fleet, ids[i], NULL, &view), 0);
+		running += view.internal == SANDBOX_RUNNING;
+	}
+	return running;
+}
+
+/* Backed up with 10, then 50 made and the 10 deleted, then restored: 50 live, none doubled, none of the 10 is back. */
+START_TEST(test_restore)
+{
+	CLEANUP(spec_unrefp) struct sandbox_spec *spec = spec_new();
+	struct fleet_config config;
+	struct fleet_counts counts;
+	size_t ended = 0;
+
+	memcpy(spec->template_name, "base", 5);
+	memcpy(spec->image_digest, DIGEST, DIGEST_SIZE);
+	memcpy(spec->tenant, "tenant", 7);
+	spec->vcpus = 1;
+	spec->memory_mib = 100;
+	spec->disk_mib = 100;
+	rig.fleet = fleet_free(rig.fleet);
+	fleet_config_default(&config);
+	(void)snprintf(config.lineage, sizeof(config.lineage), "after");
+	ck_assert_int_eq(fleet_new(&rig.fleet, &config), 0);
+	feed((struct fleet_event){ .type = FLEET_LOAD_POOL, .pool = &rig.pool });
+	(void)snprintf(rig.node_records[0].lineage, ID_SIZE, "before");
+	feed((struct fleet_event){ .type = FLEET_LOAD_NODE, .node_record = &rig.node_records[0] });
+	for (int i = 0; i < OLD; i++) {
+		struct sandbox_record record = { .generation = 1, .incarnation = 1, .state = SANDBOX_RUNNING,
+			.spec = spec, .tenant = "tenant", .pool = POOL };
+
+		name_of(i, record.id);
+		memcpy(record.node, node_id(0), ID_SIZE);
+		feed((struct fleet_event){ .type = FLEET_LOAD_SANDBOX, .sandbox_record = &record });
+	}
+	feed((struct fleet_event){ .type = FLEET_LOADED });
+	greet(0);
+	tell_inventory(1, spec);
+	for (size_t i = 0; i < rig.out.n_puts; i++)
+		ended += rig.out.puts[i].type == FLEET_PUT_HISTORY &&
+			 rig.out.puts[i].sandbox->failure.code == FAIL_VM_VANISHED;
+	ck_assert_uint_eq(ended, OLD);
+	ck_assert_uint_eq(count_running(), NEW);
+	fleet_count(rig.fleet, &counts);
+	ck_assert_uint_eq(counts.recovered, NEW);
+	ck_assert_str_eq(rig.node_records[0].lineage, "after"); /* once */
+	tell_inventory(2, spec);
+	fleet_count(rig.fleet, &counts);
+	ck_assert_uint_eq(counts.recovered, NEW);
+	ck_assert_uint_eq(count_running(), NEW);
+	ck_assert_uint_eq(rig.n_creates, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fleet-life");
@@ -545,6 +645,7 @@ int main(void)
 	tcase_add_test(tc, test_brakes);
 	tcase_add_test(tc, test_nothing_is_replaced_when_all_are_gone);
 	tcase_add_test(tc, test_quota_is_free_when_fenced);
+	tcase_add_test(tc, test_restore);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

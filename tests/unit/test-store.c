@@ -354,8 +354,30 @@ START_TEST(test_later_schema_is_refused)
 	f.store = NULL;
 	raw_sql(&f, "UPDATE store SET schema = 99");
 	ck_assert_int_lt(store_open(&f.store, f.base, &f.config, &err), 0);
-	ck_assert_int_eq(err.code, FAIL_STORE_CORRUPT);
+	ck_assert_int_eq(err.code, FAIL_STORE_TOO_NEW);
 	ck_assert_ptr_nonnull(strstr(err.msg, "99"));
+	teardown(&f);
+}
+END_TEST
+
+START_TEST(test_earlier_schema_is_upgraded)
+{
+	struct fixture f;
+
+	setup(&f);
+	ck_assert_int_eq(commit(&f, put("a", "1", STORE_ANY)), 0);
+	run_until(&f, 1);
+	store_close(f.store);
+	f.store = NULL;
+	raw_sql(&f, "UPDATE store SET schema = 1");
+	reopen(&f);
+	ck_assert_str_eq(all(&f, ""), "a=1 ");
+	store_close(f.store);
+	f.store = NULL;
+	raw_sql(&f, "CREATE TABLE seen AS SELECT 1 FROM store WHERE schema = 2");
+	raw_sql(&f, "INSERT INTO record SELECT 'upgraded', 1, count(*) FROM seen");
+	reopen(&f);
+	ck_assert_str_eq(all(&f, "upgraded"), "upgraded=1 ");
 	teardown(&f);
 }
 END_TEST
@@ -454,6 +476,7 @@ int main(void)
 	tcase_add_test(tc, test_second_process_is_refused);
 	tcase_add_test(tc, test_not_initialised);
 	tcase_add_test(tc, test_later_schema_is_refused);
+	tcase_add_test(tc, test_earlier_schema_is_upgraded);
 	tcase_add_test(tc, test_garbage_is_corrupt);
 	tcase_add_test(tc, test_full_then_recovered);
 	tcase_add_test(tc, test_log_is_bounded);
