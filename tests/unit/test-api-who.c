@@ -412,7 +412,7 @@ END_TEST
 START_TEST(test_rate_bucket)
 {
 	struct rate rate = { .milli = 0 };
-	uint64_t left, wait;
+	uint64_t left = 0, wait = 0;
 	int64_t now = 1000;
 
 	for (unsigned int i = 0; i < 5; i++)
