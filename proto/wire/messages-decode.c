@@ -21,6 +21,14 @@ static int refuse(struct err *reterr, const char *member)
 	return -EPROTO;
 }
 
+/* The same for a member that could not be copied: want of memory here is nothing that the peer did wrong. */
+static int refuse_copy(struct err *reterr, const char *member, int r)
+{
+	if (r == -ENOMEM)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for the member %s of a message.", member);
+	return refuse(reterr, member);
+}
+
 /* Copies a text that must fit, of printable ASCII; empty is allowed. */
 static bool take_text(char *to, size_t size, const char *from)
 {
@@ -81,6 +89,7 @@ int spec_check(const struct sandbox_spec *spec, struct err *reterr)
 int spec_decode(const Croft__SandboxSpec *message, struct sandbox_spec **ret, struct err *reterr)
 {
 	CLEANUP(spec_unrefp) struct sandbox_spec *spec = spec_new();
+	int r;
 
 	if (!spec)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for a specification.");
@@ -99,11 +108,14 @@ int spec_decode(const Croft__SandboxSpec *message, struct sandbox_spec **ret, st
 	spec->setup_timeout_ms = message->setup_timeout_ms;
 	spec->timeout_s = message->timeout_s;
 	spec->secure = message->secure;
-	for (size_t i = 0; i < message->n_env; i++)
-		if (spec_add_env(spec, message->env[i]->key, message->env[i]->value) < 0)
-			return refuse(reterr, "env");
-	if (spec_set_setup(spec, message->setup_command) < 0)
-		return refuse(reterr, "setup_command");
+	for (size_t i = 0; i < message->n_env; i++) {
+		r = spec_add_env(spec, message->env[i]->key, message->env[i]->value);
+		if (r < 0)
+			return refuse_copy(reterr, "env", r);
+	}
+	r = spec_set_setup(spec, message->setup_command);
+	if (r < 0)
+		return refuse_copy(reterr, "setup_command", r);
 	if (spec_check(spec, NULL) < 0)
 		return refuse(reterr, "spec");
 	*ret = TAKE(spec);
@@ -124,12 +136,15 @@ void capacity_decode(const Croft__NodeCapacity *message, struct node_capacity *r
 	};
 }
 
-static bool take_images(struct image_list *to, char *const *from, size_t n)
+static int take_images(struct image_list *to, char *const *from, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		if (image_list_add(to, from[i]) < 0)
-			return false;
-	return true;
+	for (size_t i = 0; i < n; i++) {
+		int r = image_list_add(to, from[i]);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
 static void hello_cleanup(struct hello *hello)
@@ -140,6 +155,7 @@ static void hello_cleanup(struct hello *hello)
 int hello_decode(const Croft__Hello *message, struct hello *ret, struct err *reterr)
 {
 	CLEANUP(hello_cleanup) struct hello hello = { .highest_epoch = message->highest_epoch };
+	int r;
 
 	if (!take_id(hello.instance, message->instance))
 		return refuse(reterr, "instance");
@@ -155,8 +171,9 @@ int hello_decode(const Croft__Hello *message, struct hello *ret, struct err *ret
 		return refuse(reterr, "capacity");
 	capacity_decode(message->capacity, &hello.capacity);
 	take_failure(&hello.unschedulable, message->unschedulable);
-	if (!take_images(&hello.images, message->images, message->n_images))
-		return refuse(reterr, "images");
+	r = take_images(&hello.images, message->images, message->n_images);
+	if (r < 0)
+		return refuse_copy(reterr, "images", r);
 	*ret = hello;
 	hello = (struct hello){ 0 };
 	return 0;
@@ -214,13 +231,15 @@ int capacity_report_decode(
 		.memory_used_mib = MIN(message->memory_used_mib, CAPACITY_MIB_MAX),
 		.disk_free_mib = MIN(message->disk_free_mib, CAPACITY_MIB_MAX),
 	};
+	int r;
 
 	if (!message->capacity)
 		return refuse(reterr, "capacity");
 	capacity_decode(message->capacity, &report.capacity);
 	take_failure(&report.unschedulable, message->unschedulable);
-	if (!take_images(&report.images, message->images, message->n_images))
-		return refuse(reterr, "images");
+	r = take_images(&report.images, message->images, message->n_images);
+	if (r < 0)
+		return refuse_copy(reterr, "images", r);
 	*ret = report;
 	report = (struct capacity_report){ 0 };
 	return 0;
