@@ -22,7 +22,7 @@
 #define ZAP_FRAMES 7
 #define KEY_SIZE 32
 #define USER_ID_MAX 128
-#define HANDSHAKE_BURST 8
+#define HANDSHAKE_BURST 4 /* a refusal says no reason: who tries a join token twice must still be told why */
 
 struct zap_row {
 	UT_hash_handle hh;

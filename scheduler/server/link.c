@@ -15,7 +15,7 @@
 #include "server/telemetry.h"
 #include "wire/dispatch.h"
 
-#define SESSIONS_PER_KEY 4
+#define SESSIONS_PER_KEY 2
 #define SWEEP_SEC 3600
 
 /* ---- sessions ---- */
