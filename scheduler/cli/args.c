@@ -19,7 +19,8 @@
 
 static void print_help(const struct command *command, const struct arg *args, size_t n)
 {
-	(void) printf("usage: croft %s %s\n\n%s\n\noptions:\n", command->name, command->usage, command->what);
+	(void) printf("usage: croft %s%s%s\n\n%s\n\noptions:\n", command->name, *command->usage ? " " : "", command->usage,
+		command->what);
 	for (size_t i = 0; i < n; i++) {
 		char left[64];
 
@@ -40,7 +41,7 @@ int args_complain(const struct command *command, const char *fmt, ...)
 	va_start(ap, fmt);
 	(void) vfprintf(stderr, fmt, ap);
 	va_end(ap);
-	(void) fprintf(stderr, "\nusage: croft %s %s\n", command->name, command->usage);
+	(void) fprintf(stderr, "\nusage: croft %s%s%s\n", command->name, *command->usage ? " " : "", command->usage);
 	return EXIT_USAGE;
 }
 
@@ -143,6 +144,25 @@ static const struct arg *find(const struct arg *args, size_t n, int c)
 	return NULL;
 }
 
+/* What would have been right. */
+static const char *expected(enum arg_type type)
+{
+	switch (type) {
+	case ARG_U64:
+		return "a whole number above 0";
+	case ARG_SIZE_MIB:
+		return "a size like 512M or 2G; a bare number is MiB";
+	case ARG_DURATION:
+		return "a time above 0 like 90s, 15m or 2h";
+	case ARG_PAIRS:
+		return "NAME=VALUE";
+	case ARG_FLAG:
+	case ARG_STRING:
+		break;
+	}
+	return "a text";
+}
+
 enum args_result args_parse(struct cli *cli, const struct command *command, const struct arg *args, size_t n,
 	int *argc, char **argv)
 {
@@ -167,7 +187,8 @@ enum args_result args_parse(struct cli *cli, const struct command *command, cons
 			return ARGS_USAGE;
 		}
 		if (arg ? !set_arg(arg, optarg) : !set_output(cli, optarg)) {
-			(void) args_complain(command, "\"%s\" is no value for --%s", optarg, arg ? arg->name : "output");
+			(void) args_complain(command, "\"%s\" is no value for --%s: %s", optarg, arg ? arg->name : "output",
+				arg ? expected(arg->type) : "text or json");
 			return ARGS_USAGE;
 		}
 	}

@@ -76,7 +76,8 @@ static void print_verbs(const struct command *verbs, FILE *out)
 
 static void print_usage(const struct command *noun, FILE *out)
 {
-	(void) fprintf(out, "usage: croft %s\n\n", noun ? noun->name : "NOUN VERB [OPTION]... [ARGUMENT]...");
+	(void) fprintf(out, "usage: croft %s %s\n\n", noun ? noun->name : "NOUN",
+		noun && !noun->verbs ? "[OPTION]..." : "VERB [OPTION]... [ARGUMENT]...");
 	for (size_t i = 0; i < ARRAY_LEN(nouns); i++) {
 		if (noun && noun != &nouns[i])
 			continue;
@@ -110,26 +111,6 @@ static bool is_help(const char *word)
 	return !strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help");
 }
 
-/* Whether help is all that is asked for: then no key is needed. */
-static bool asks_help(int argc, char **argv)
-{
-	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-			return true;
-	return false;
-}
-
-static int run_command(struct cli *cli, const struct command *command, int argc, char **argv)
-{
-	struct failure failure = { 0 };
-
-	if (*cli->api_key || asks_help(argc, argv))
-		return command->run(cli, command, argc, argv);
-	err_set(&failure.err, FAIL_UNAUTHENTICATED, 0, "CROFT_API_KEY is not set.");
-	(void) print_failure(cli, "cannot ask the scheduler", &failure);
-	return command->run == sandbox_exec ? EXIT_EXEC : EXIT_ERROR;
-}
-
 static int usage_error(const struct command *noun, const char *what, const char *word)
 {
 	(void) fprintf(stderr, "croft: %s%s%s%s\n", what, *word ? " \"" : "", word, *word ? "\"" : "");
@@ -152,11 +133,11 @@ int cli_run(struct cli *cli, int argc, char **argv)
 	if (!noun)
 		return usage_error(NULL, "unknown command", argv[1]);
 	if (!noun->verbs)
-		return run_command(cli, noun, argc - 1, argv + 1);
+		return noun->run(cli, noun, argc - 1, argv + 1);
 	if (argc < 3)
 		return usage_error(noun, "a verb is needed", "");
 	if (is_help(argv[2]))
 		return print_usage(noun, stdout), EXIT_OK;
 	verb = find(noun->verbs, noun->name, argv[2]);
-	return verb ? run_command(cli, verb, argc - 2, argv + 2) : usage_error(noun, "unknown verb", argv[2]);
+	return verb ? verb->run(cli, verb, argc - 2, argv + 2) : usage_error(noun, "unknown verb", argv[2]);
 }

@@ -221,6 +221,11 @@ static int judge(long status, struct transfer *transfer, json_t **ret, struct fa
 	return err_set(&failure->err, FAIL_API_PROTOCOL, EPROTO, "The answer is no JSON.");
 }
 
+int api_need_key(const struct cli *cli, struct err *reterr)
+{
+	return *cli->api_key ? 0 : err_set(reterr, FAIL_UNAUTHENTICATED, 0, "CROFT_API_KEY is not set.");
+}
+
 int api_call(const struct cli *cli, const struct api_call *call, json_t **ret, struct failure *failure)
 {
 	struct transfer transfer = { .body = BUF_NULL(HTTP_BODY_MAX), .next = call->next, .stop = call->stop };
@@ -230,8 +235,9 @@ int api_call(const struct cli *cli, const struct api_call *call, json_t **ret, s
 
 	if (call->next)
 		*call->next = '\0';
-	r = perform(cli, call, &transfer, &status, failure);
-
+	r = api_need_key(cli, &failure->err);
+	if (r == 0)
+		r = perform(cli, call, &transfer, &status, failure);
 	if (r == 0)
 		r = judge(status, &transfer, &json, failure);
 	buf_deinit(&transfer.body);

@@ -37,6 +37,8 @@ struct api_call {
 	char *next;                /* of NEXT_TOKEN_SIZE: the x-next-token of a list's page, "" at its end; may be NULL */
 };
 
+/* Whether there is a key to call with: asked when everything else about a command is right. 0 or UNAUTHENTICATED. */
+int api_need_key(const struct cli *cli, struct err *reterr);
 /* 0 with the answer's JSON (NULL for an empty one) for 2xx; else -errno and `failure`. */
 int api_call(const struct cli *cli, const struct api_call *call, json_t **ret, struct failure *failure);
 /* The same without options: GET or DELETE of a path made like printf. */

@@ -259,7 +259,7 @@ static int import_run(struct import *import)
 	if (!id_name_is_valid(import->name)) {
 		err_set(&failure.err, FAIL_INVALID_ARGUMENT, EINVAL,
 			"A template's name has 1 to %d of the characters a-z, 0-9 and -.", ID_NAME_MAX);
-	} else if (make_image(import, &failure.err) == 0 && open_image(import, &failure.err) == 0 &&
+	} else if (api_need_key(import->cli, &failure.err) == 0 && make_image(import, &failure.err) == 0 && open_image(import, &failure.err) == 0 &&
 		upload(import, &status, &failure) == 0 && (status < 200 || status > 299)) {
 		failure_of_answer(&failure, (int) status,
 			buf_size(&import->answer) ? (const char *) buf_peek(&import->answer) : "", buf_size(&import->answer));

@@ -29,6 +29,7 @@ struct run {
 	struct http_server *server;
 	char bin[512], dir[64];
 	const char *url; /* NULL: the server's */
+	bool has_no_key;
 	const char *input_path; /* croft's stdin, instead of a pipe */
 	/* what was asked */
 	char log[8192];
@@ -349,7 +350,7 @@ static pid_t spawn(char **argv, const char *input, int out_fd, int err_fd)
 		(void) sigemptyset(&none);
 		(void) sigprocmask(SIG_SETMASK, &none, NULL);
 		(void) setenv("CROFT_API_URL", url, 1);
-		(void) setenv("CROFT_API_KEY", "croft_k", 1);
+		(void) (run.has_no_key ? unsetenv("CROFT_API_KEY") : setenv("CROFT_API_KEY", "croft_k", 1));
 		(void) unsetenv("CROFT_SANDBOX_URL");
 		(void) dup2(in[0], 0);
 		(void) dup2(out_fd, 1);
@@ -375,6 +376,8 @@ static int croft(const char *line, const char *input)
 	int out[2], err[2], n = 1, status;
 	struct reader readers[2] = { { .to = &run.out_text }, { .to = &run.err_text } };
 
+	buf_consume(&run.out_text, buf_size(&run.out_text)); /* of an earlier call */
+	buf_consume(&run.err_text, buf_size(&run.err_text));
 	(void) snprintf(copy, sizeof(copy), "%s", line);
 	for (word = strtok_r(copy, " ", &rest); word && n < ARGS_MAX - 1; word = strtok_r(NULL, " ", &rest)) {
 		for (char *p = word; *p; p++)
@@ -629,6 +632,23 @@ START_TEST(test_import_of_an_image)
 }
 END_TEST
 
+/* The key is asked for last: what is wrong with the words is said without one. */
+START_TEST(test_without_a_key)
+{
+	run.has_no_key = true;
+	ck_assert_int_eq(croft("sandbox create --memory lots", NULL), 2);
+	ck_assert_ptr_nonnull(strstr(err_text(), "\"lots\" is no value for --memory: a size like 512M or 2G"));
+	ck_assert_int_eq(croft("sandbox kill", NULL), 2);
+	ck_assert_int_eq(croft("token create --help", NULL), 0);
+	ck_assert_int_eq(croft("sandbox list", NULL), 1);
+	ck_assert_ptr_nonnull(strstr(err_text(), "CROFT_API_KEY is not set."));
+	ck_assert_int_eq(croft("sandbox exec " ID " -- true", NULL), 125);
+	ck_assert_int_eq(croft("template import base /nonexistent", NULL), 1);
+	ck_assert_ptr_nonnull(strstr(err_text(), "UNAUTHENTICATED"));
+	ck_assert_str_eq(run.log, "");
+}
+END_TEST
+
 START_TEST(test_no_proxy_for_loopback)
 {
 	ck_assert_int_eq(setenv("http_proxy", "http://127.0.0.1:1/", 1), 0);
@@ -663,6 +683,7 @@ int main(void)
 	tcase_add_test(tc, test_exec_passes_interrupt_on);
 	tcase_add_loop_test(tc, test_other, 0, ARRAY_LEN(others));
 	tcase_add_test(tc, test_import_of_an_image);
+	tcase_add_test(tc, test_without_a_key);
 	tcase_add_test(tc, test_no_proxy_for_loopback);
 	tcase_add_test(tc, test_unreachable);
 	suite_add_tcase(suite, tc);
