@@ -6,7 +6,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include "base/fd.h"
@@ -19,7 +22,7 @@
 void config_init(struct vm_config *config)
 {
 	*config = (struct vm_config) { .kvm_fd = -1, .kernel_fd = -1, .initramfs_fd = -1, .console_fd = -1,
-		.vsock_fd = -1 };
+		.vsock_fd = -1, .tap_fd = -1 };
 	for (unsigned int i = 0; i < CONFIG_DISKS_MAX; i++)
 		config->disks[i].fd = -1;
 }
@@ -31,6 +34,7 @@ void config_deinit(struct vm_config *config)
 	(void) fd_close(config->initramfs_fd);
 	(void) fd_close(config->console_fd);
 	(void) fd_close(config->vsock_fd);
+	(void) fd_close(config->tap_fd);
 	for (unsigned int i = 0; i < CONFIG_DISKS_MAX; i++)
 		(void) fd_close(config->disks[i].fd);
 	free(config->cmdline);
@@ -86,6 +90,25 @@ static int check_vsock(const struct vm_config *config, struct err *reterr)
 	return 0;
 }
 
+static int check_net(const struct vm_config *config, struct err *reterr)
+{
+	static const uint8_t none[NET_MAC_SIZE];
+	const struct net_config *net = &config->net;
+	const int wanted = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+	struct ifreq ifr = { .ifr_flags = 0 };
+
+	if ((net->mac[0] & 1) || !memcmp(net->mac, none, sizeof(none)))
+		return err_set(reterr, FAIL_NET_INVALID, EINVAL, "the MAC address is no station's");
+	if (!rate_config_is_valid(&net->to_guest) || !rate_config_is_valid(&net->from_guest))
+		return err_set(reterr, FAIL_NET_INVALID, ERANGE, "a rate limit of the network is over 2^40");
+	if (ioctl(config->tap_fd, TUNGETIFF, &ifr) < 0)
+		return err_set(reterr, FAIL_NET_INVALID, errno, "the descriptor given as TAP is none");
+	if ((ifr.ifr_flags & wanted) != wanted)
+		return err_set(reterr, FAIL_NET_INVALID, EINVAL, "the TAP %.16s has flags 0x%x and wants 0x%x too",
+			ifr.ifr_name, (unsigned int) (unsigned short) ifr.ifr_flags, (unsigned int) wanted);
+	return 0;
+}
+
 int config_check(const struct vm_config *config, char ret_cmdline[static CMDLINE_SIZE], struct err *reterr)
 {
 	struct memory_region regions[2];
@@ -104,5 +127,7 @@ int config_check(const struct vm_config *config, char ret_cmdline[static CMDLINE
 		r = check_disk(&config->disks[i], i, reterr);
 	if (r == 0 && config->has_vsock)
 		r = check_vsock(config, reterr);
+	if (r == 0 && config->has_net)
+		r = check_net(config, reterr);
 	return r < 0 ? r : cmdline_build(config->cmdline, ret_cmdline, reterr);
 }

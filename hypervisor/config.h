@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/util.h"
 #include "boot/cmdline.h"
+#include "virtio/net.h"
 
 #define CONFIG_VCPUS_MAX 32
 #define CONFIG_DISKS_MAX 8
@@ -28,6 +29,9 @@ struct vm_config {
 	uint32_t vcpus;
 	uint64_t memory_mib;
 	int kvm_fd, kernel_fd, initramfs_fd, console_fd; /* the last two: -1 where there is none */
+	bool has_net, has_balloon;
+	int tap_fd;                      /* -1 without net */
+	struct net_config net;
 	unsigned int n_disks;
 	struct disk_config disks[CONFIG_DISKS_MAX];
 	bool has_vsock;
@@ -41,6 +45,6 @@ struct vm_config {
 void config_init(struct vm_config *config);
 void config_deinit(struct vm_config *config);
 
-/* VCPUS_INVALID, MEMORY_INVALID, DISK_INVALID, SOCKET_PATH_TOO_LONG, INVALID_ARGUMENT (cid), CMDLINE_..., in
- * this order. `ret_cmdline` is the whole command line. */
+/* VCPUS_INVALID, MEMORY_INVALID, DISK_INVALID, SOCKET_PATH_TOO_LONG, INVALID_ARGUMENT (cid), NET_INVALID,
+ * CMDLINE_..., in this order. `ret_cmdline` is the whole command line. */
 int config_check(const struct vm_config *config, char ret_cmdline[static CMDLINE_SIZE], struct err *reterr);

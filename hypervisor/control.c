@@ -60,12 +60,31 @@ static int take_disks(const Croft__VmmStart *start, struct vm_config *config, in
 	return 0;
 }
 
+static void take_rate(const Croft__VmmRate *from, struct rate_config *to)
+{
+	if (from)
+		*to = (struct rate_config) { .ops = from->ops, .ops_burst = from->ops_burst, .bytes = from->bytes,
+			.bytes_burst = from->bytes_burst };
+}
+
+static int take_net(const Croft__VmmNet *net, struct vm_config *config, struct err *reterr)
+{
+	if (net->mac.len != NET_MAC_SIZE)
+		return invalid(reterr, "a MAC address has 6 bytes");
+	memcpy(config->net.mac, net->mac.data, NET_MAC_SIZE);
+	config->net.may_forge_mac = net->may_forge_mac;
+	take_rate(net->to_guest, &config->net.to_guest);
+	take_rate(net->from_guest, &config->net.from_guest);
+	config->has_net = true;
+	return 0;
+}
+
 /* Descriptors come in the order that vmm.proto gives. */
 static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, struct vm_config *config,
 	struct err *reterr)
 {
 	size_t need = 2 + (start->has_initramfs ? 1u : 0u) + start->n_disks + (start->vsock ? 1u : 0u) +
-		(start->has_console ? 1u : 0u);
+		(start->has_console ? 1u : 0u) + (start->net ? 1u : 0u);
 	size_t at = 0;
 	int r;
 
@@ -105,9 +124,15 @@ static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, stru
 		config->vsock_fd = TAKE_FD(fds[at]);
 		at++;
 	}
-	if (start->has_console)
+	if (start->has_console) {
 		config->console_fd = TAKE_FD(fds[at]);
-	return 0;
+		at++;
+	}
+	config->has_balloon = start->balloon;
+	if (!start->net)
+		return 0;
+	config->tap_fd = TAKE_FD(fds[at]);
+	return take_net(start->net, config, reterr);
 }
 
 static int decode_body(const Croft__VmmRequest *message, int *fds, size_t n_fds, struct control_request *ret,
@@ -133,6 +158,10 @@ static int decode_body(const Croft__VmmRequest *message, int *fds, size_t n_fds,
 		return 0;
 	case CROFT__VMM_REQUEST__BODY_STATS:
 		ret->kind = CONTROL_STATS;
+		return 0;
+	case CROFT__VMM_REQUEST__BODY_BALLOON_TARGET:
+		ret->kind = CONTROL_BALLOON;
+		ret->balloon_mib = message->balloon_target->mib;
 		return 0;
 	default:
 		return invalid(reterr, "no known body");
@@ -329,6 +358,52 @@ static Croft__VmmKvmStats *fill_kvm(Croft__VmmKvmStats *out, const uint64_t coun
 	return out;
 }
 
+static Croft__VmmNetStats *fill_net(Croft__VmmNetStats *out, const struct net_stats *net)
+{
+	croft__vmm_net_stats__init(out);
+	out->rx_frames = net->rx_frames;
+	out->rx_bytes = net->rx_bytes;
+	out->rx_no_room = net->rx_no_room;
+	out->rx_invalid = net->rx_invalid;
+	out->tx_frames = net->tx_frames;
+	out->tx_bytes = net->tx_bytes;
+	out->tx_refused = net->tx_refused;
+	out->tx_invalid = net->tx_invalid;
+	out->tx_wrong_mac = net->tx_wrong_mac;
+	out->throttled = net->throttled;
+	return out;
+}
+
+struct balloon_message {
+	Croft__VmmBalloonStats message;
+	Croft__VmmGuestMemory guest[BALLOON_TAG_MAX_], *pointers[BALLOON_TAG_MAX_];
+};
+
+static Croft__VmmBalloonStats *fill_balloon(struct balloon_message *out, const struct balloon_stats *balloon)
+{
+	croft__vmm_balloon_stats__init(&out->message);
+	out->message.target_pages = balloon->target_pages;
+	out->message.pages = balloon->pages;
+	out->message.inflated = balloon->inflated;
+	out->message.deflated = balloon->deflated;
+	out->message.refused = balloon->refused;
+	out->message.failed = balloon->failed;
+	out->message.guest_us = balloon->guest_usec;
+	for (uint32_t tag = 0; tag < BALLOON_TAG_MAX_; tag++) {
+		size_t n = out->message.n_guest;
+
+		if (!(balloon->guest_has & 1u << tag))
+			continue;
+		croft__vmm_guest_memory__init(&out->guest[n]);
+		out->guest[n].tag = tag;
+		out->guest[n].value = balloon->guest[tag];
+		out->pointers[n] = &out->guest[n];
+		out->message.n_guest++;
+	}
+	out->message.guest = out->pointers;
+	return &out->message;
+}
+
 size_t control_encode_stats(uint64_t id, const struct control_stats *stats, uint8_t *buf)
 {
 	Croft__VmmDiskStats disks[CONFIG_DISKS_MAX], *pointers[CONFIG_DISKS_MAX];
@@ -336,6 +411,8 @@ size_t control_encode_stats(uint64_t id, const struct control_stats *stats, uint
 	Croft__VmmStats out = CROFT__VMM_STATS__INIT;
 	Croft__VmmKvmStats kvm;
 	const struct vm_stats *vm = &stats->vm;
+	struct balloon_message balloon;
+	Croft__VmmNetStats net;
 
 	for (unsigned int i = 0; i < vm->n_disks; i++) {
 		disks[i] = (Croft__VmmDiskStats) CROFT__VMM_DISK_STATS__INIT;
@@ -365,6 +442,10 @@ size_t control_encode_stats(uint64_t id, const struct control_stats *stats, uint
 	out.bus_locks = vm->bus_locks;
 	if (vm->has_kvm)
 		out.kvm = fill_kvm(&kvm, vm->kvm);
+	if (vm->has_net)
+		out.net = fill_net(&net, &vm->net);
+	if (vm->has_balloon)
+		out.balloon = fill_balloon(&balloon, &vm->balloon);
 	response.id = id;
 	response.stats = &out;
 	return pack_response(&response, buf);

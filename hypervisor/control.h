@@ -16,9 +16,9 @@
 #include "vm.h"
 
 #define CONTROL_PACKET_MAX (64u * 1024)
-#define CONTROL_FDS_MAX (CONFIG_DISKS_MAX + 5)
+#define CONTROL_FDS_MAX (CONFIG_DISKS_MAX + 6)
 
-enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_STATUS, CONTROL_STATS, CONTROL_RENEW };
+enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_STATUS, CONTROL_STATS, CONTROL_RENEW, CONTROL_BALLOON };
 
 struct control_request {
 	uint64_t id;
@@ -27,6 +27,7 @@ struct control_request {
 	bool force;              /* CONTROL_STOP */
 	uint32_t grace_ms;
 	uint64_t lease_ms;       /* CONTROL_RENEW; 0: as before */
+	uint64_t balloon_mib;    /* CONTROL_BALLOON */
 };
 
 enum control_state { CONTROL_WAITING, CONTROL_RUNNING, CONTROL_STOPPING };

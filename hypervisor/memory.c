@@ -5,6 +5,7 @@
 #include "memory.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -100,14 +101,38 @@ void memory_deinit(struct memory *memory)
 	*memory = (struct memory) MEMORY_NULL;
 }
 
-void *guest_map(const struct memory *memory, uint64_t gpa, uint64_t len)
+/* The region that holds all of the `len` bytes at `gpa`. */
+static const struct memory_region *find_region(const struct memory *memory, uint64_t gpa, uint64_t len)
 {
 	for (unsigned int i = 0; i < memory->n_regions; i++) {
 		const struct memory_region *region = &memory->regions[i];
 
 		if (gpa < region->gpa || gpa - region->gpa >= region->size)
 			continue;
-		return len <= region->size - (gpa - region->gpa) || PLANTED(MAP_LENGTH) ? memory->base + gpa : NULL;
+		return len <= region->size - (gpa - region->gpa) || PLANTED(MAP_LENGTH) ? region : NULL;
 	}
 	return NULL;
+}
+
+void *guest_map(const struct memory *memory, uint64_t gpa, uint64_t len)
+{
+	return find_region(memory, gpa, len) ? memory->base + gpa : NULL;
+}
+
+bool memory_offset(const struct memory *memory, uint64_t gpa, uint64_t len, uint64_t *ret_offset)
+{
+	const struct memory_region *region = find_region(memory, gpa, len);
+
+	if (!region)
+		return false;
+	*ret_offset = region->offset + (gpa - region->gpa);
+	return true;
+}
+
+/* MADV_DONTNEED would only drop our own mapping of a shared file. */
+int memory_discard(const struct memory *memory, uint64_t offset, uint64_t len)
+{
+	if (fallocate(memory->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t) offset, (off_t) len) < 0)
+		return -errno;
+	return 0;
 }

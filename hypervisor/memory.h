@@ -44,3 +44,7 @@ void memory_deinit(struct memory *memory);
 
 /* The `len` bytes at `gpa`, NULL unless all of them are RAM. A len of 0 is valid where one byte would be. */
 void *guest_map(const struct memory *memory, uint64_t gpa, uint64_t len);
+/* Where those bytes lie in the memory file; false unless all of them are RAM. */
+bool memory_offset(const struct memory *memory, uint64_t gpa, uint64_t len, uint64_t *ret_offset);
+/* Gives pages back to the host; they read as zeros from then on. Whole pages of the memory file. */
+int memory_discard(const struct memory *memory, uint64_t offset, uint64_t len);

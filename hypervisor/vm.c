@@ -296,6 +296,33 @@ static int make_serial(struct vm *vm, struct vm_config *config, struct err *rete
 	return r < 0 ? err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot connect the ports") : 0;
 }
 
+static int make_net(struct vm *vm, struct vm_config *config, struct err *reterr)
+{
+	int r;
+
+	if (!config->has_net)
+		return 0;
+	vm->has_net = true;
+	r = net_init(&vm->net, vm->loop, &vm->memory, config->tap_fd, &config->net);
+	if (r < 0)
+		return err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot make the network device");
+	config->tap_fd = -1;
+	return plug(vm, &vm->net.device, reterr);
+}
+
+static int make_balloon(struct vm *vm, const struct vm_config *config, struct err *reterr)
+{
+	int r;
+
+	if (!config->has_balloon)
+		return 0;
+	vm->has_balloon = true;
+	r = balloon_init(&vm->balloon, vm->loop, &vm->memory);
+	if (r < 0)
+		return err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot make the balloon");
+	return plug(vm, &vm->balloon.device, reterr);
+}
+
 static int make_devices(struct vm *vm, struct vm_config *config, struct err *reterr)
 {
 	int r = make_serial(vm, config, reterr);
@@ -309,7 +336,10 @@ static int make_devices(struct vm *vm, struct vm_config *config, struct err *ret
 	r = rng_init(&vm->rng, vm->loop, &vm->memory);
 	if (r < 0)
 		return err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot make the rng device");
-	return plug(vm, &vm->rng.device, reterr);
+	r = plug(vm, &vm->rng.device, reterr);
+	if (r == 0)
+		r = make_net(vm, config, reterr);
+	return r < 0 ? r : make_balloon(vm, config, reterr);
 }
 
 static int make_vcpus(struct vm *vm, unsigned int n, struct err *reterr)
@@ -441,6 +471,10 @@ int vm_stop(struct vm *vm)
 void vm_free(struct vm *vm)
 {
 	(void) vm_stop(vm); /* threads have ended, or the caller would not be here */
+	if (vm->has_balloon)
+		balloon_deinit(&vm->balloon);
+	if (vm->has_net)
+		net_deinit(&vm->net);
 	rng_deinit(&vm->rng);
 	if (vm->has_vsock)
 		vsock_deinit(&vm->vsock);
@@ -462,7 +496,8 @@ void vm_free(struct vm *vm)
 
 void vm_stats(struct vm *vm, struct vm_stats *ret)
 {
-	*ret = (struct vm_stats) { .n_disks = vm->n_disks, .serial = serial_stats(&vm->serial) };
+	*ret = (struct vm_stats) { .n_disks = vm->n_disks, .serial = serial_stats(&vm->serial),
+		.has_net = vm->has_net, .has_balloon = vm->has_balloon };
 	for (unsigned int i = 0; i < vm->n_vcpus; i++) {
 		struct vcpu *vcpu = &vm->vcpus[i];
 
@@ -488,6 +523,10 @@ void vm_stats(struct vm *vm, struct vm_stats *ret)
 		ret->disks[i] = blk_stats(&vm->disks[i]);
 	if (vm->has_vsock)
 		ret->vsock = vsock_stats(&vm->vsock);
+	if (vm->has_net)
+		ret->net = net_stats(&vm->net);
+	if (vm->has_balloon)
+		ret->balloon = balloon_stats(&vm->balloon);
 	(void) pthread_mutex_lock(&vm->rng.device.lock);
 	ret->rng_bytes = vm->rng.bytes;
 	(void) pthread_mutex_unlock(&vm->rng.device.lock);
@@ -500,4 +539,18 @@ uint64_t vm_largest_file(const struct vm *vm)
 	for (unsigned int i = 0; i < vm->n_disks; i++)
 		largest = MAX(largest, vm->disks[i].sectors * BLK_SECTOR);
 	return largest;
+}
+
+int vm_set_balloon(struct vm *vm, uint64_t mib, struct err *reterr)
+{
+	if (!vm->has_balloon)
+		return err_set_at(reterr, STAGE_RUN, FAIL_INVALID_ARGUMENT, ENODEV, "this VM has no balloon");
+	if (mib > vm->memory.size >> 20) {
+		(void) err_set_at(reterr, STAGE_RUN, FAIL_INVALID_ARGUMENT, ERANGE,
+			"the balloon cannot hold %llu MiB: more than the VM's memory", (unsigned long long) mib);
+		err_add(reterr, "max", "%llu", (unsigned long long) (vm->memory.size >> 20));
+		return -ERANGE;
+	}
+	balloon_set_target(&vm->balloon, (mib << 20) / BALLOON_PAGE);
+	return 0;
 }

@@ -21,11 +21,13 @@
 #include "serial.h"
 #include "thread.h"
 #include "vcpu.h"
+#include "virtio/balloon.h"
 #include "virtio/blk.h"
+#include "virtio/net.h"
 #include "virtio/rng.h"
 #include "virtio/vsock.h"
 
-#define VM_DEVICES_MAX (CONFIG_DISKS_MAX + 2)
+#define VM_DEVICES_MAX (CONFIG_DISKS_MAX + 4) /* vsock, rng, net, balloon */
 
 enum vm_event {
 	VM_EVENT_STARTED,   /* the first vCPU was entered */
@@ -51,6 +53,9 @@ struct vm_stats {
 	bool has_kvm;            /* this KVM counts */
 	uint64_t kvm[KVM_STAT_MAX_];
 	uint64_t bus_locks;
+	bool has_net, has_balloon;
+	struct net_stats net;
+	struct balloon_stats balloon;
 };
 
 struct vm {
@@ -73,6 +78,10 @@ struct vm {
 	bool has_vsock;
 	struct vsock_device vsock;
 	struct rng_device rng;
+	bool has_net;
+	struct net_device net;
+	bool has_balloon;
+	struct balloon_device balloon;
 	unsigned int n_devices;               /* those of virtio, by their place on the bus */
 	struct device *devices[VM_DEVICES_MAX];
 
@@ -115,3 +124,5 @@ struct exit_record vm_exit_record(struct vm *vm);
 void vm_stats(struct vm *vm, struct vm_stats *ret);
 /* Bytes of the largest file that the VM may write: guest memory, a disk, the console. */
 uint64_t vm_largest_file(const struct vm *vm);
+/* INVALID_ARGUMENT where there is no balloon or the target is over the VM's memory. */
+int vm_set_balloon(struct vm *vm, uint64_t mib, struct err *reterr);

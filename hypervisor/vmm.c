@@ -210,6 +210,20 @@ static void handle_stats(struct vmm *vmm, struct server_connection *connection, 
 	server_send(&vmm->server, connection, control_encode_stats(id, &stats, vmm->server.out));
 }
 
+static void handle_balloon(struct vmm *vmm, struct server_connection *connection, const struct control_request *request)
+{
+	struct err err = ERR_NULL;
+	int r;
+
+	if (vmm->vm)
+		r = vm_set_balloon(vmm->vm, request->balloon_mib, &err);
+	else
+		r = err_set(&err, FAIL_VMM_CONTROL_INVALID, ESRCH, "this VMM was not started");
+	server_send(&vmm->server, connection,
+		r < 0 ? control_encode_failure(request->id, &err, vmm->server.out) :
+			control_encode_done(request->id, vmm->server.out));
+}
+
 static void handle(void *data, struct server_connection *connection, struct control_request *request)
 {
 	struct vmm *vmm = data;
@@ -229,6 +243,9 @@ static void handle(void *data, struct server_connection *connection, struct cont
 		break;
 	case CONTROL_RENEW:
 		handle_renew(vmm, connection, request);
+		break;
+	case CONTROL_BALLOON:
+		handle_balloon(vmm, connection, request);
 		break;
 	}
 }

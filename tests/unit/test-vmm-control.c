@@ -407,6 +407,63 @@ START_TEST(control_start)
 }
 END_TEST
 
+static uint8_t mac[7] = { 2, 0, 0, 0, 0, 9, 0 };
+static Croft__VmmRate narrow;
+static Croft__VmmNet net;
+static Croft__VmmBalloon balloon;
+
+static void with_net(Croft__VmmStart *start)
+{
+	croft__vmm_rate__init(&narrow);
+	croft__vmm_net__init(&net);
+	croft__vmm_balloon__init(&balloon);
+	narrow.ops = 1;
+	narrow.ops_burst = 2;
+	narrow.bytes = 3;
+	narrow.bytes_burst = 4;
+	net.mac.data = mac;
+	net.mac.len = 6;
+	net.from_guest = &narrow;
+	start->n_disks = 1;
+	start->net = &net;
+	start->balloon = &balloon;
+}
+static void with_short_mac(Croft__VmmStart *start)
+{
+	with_net(start);
+	net.mac.len = 5;
+}
+static void with_long_mac(Croft__VmmStart *start)
+{
+	with_net(start);
+	net.mac.len = 7;
+}
+
+/* The TAP is the last descriptor; what is not said is no limit and a pinned address. */
+START_TEST(control_start_net)
+{
+	struct control_request request;
+	uint8_t buf[4096];
+	int fds[7], tap;
+	size_t n = pack_start(buf, with_net);
+
+	open_fds(fds, 7);
+	tap = fds[6];
+	ck_assert_int_eq(control_decode(buf, n, fds, 7, &request, NULL), 0);
+	ck_assert(request.start.has_net && request.start.has_balloon);
+	ck_assert_int_eq(request.start.tap_fd, tap);
+	ck_assert_mem_eq(request.start.net.mac, mac, 6);
+	ck_assert(!request.start.net.may_forge_mac);
+	ck_assert_uint_eq(request.start.net.to_guest.ops | request.start.net.to_guest.bytes, 0);
+	ck_assert_uint_eq(request.start.net.from_guest.ops, 1);
+	ck_assert_uint_eq(request.start.net.from_guest.ops_burst, 2);
+	ck_assert_uint_eq(request.start.net.from_guest.bytes, 3);
+	ck_assert_uint_eq(request.start.net.from_guest.bytes_burst, 4);
+	control_request_deinit(&request);
+	ck_assert_int_eq(fcntl(tap, F_GETFD), -1);
+}
+END_TEST
+
 static void keep(Croft__VmmStart *start)
 {
 	(void) start; /* the second disk's serial is too long by itself */
@@ -435,6 +492,9 @@ static const struct {
 	{ keep, 7, FAIL_VMM_CONTROL_INVALID },
 	{ nine_disks, 14, FAIL_VMM_CONTROL_INVALID },
 	{ long_path, 6, FAIL_SOCKET_PATH_TOO_LONG },
+	{ with_net, 6, FAIL_VMM_CONTROL_INVALID },
+	{ with_short_mac, 7, FAIL_VMM_CONTROL_INVALID },
+	{ with_long_mac, 7, FAIL_VMM_CONTROL_INVALID },
 };
 
 /* Refused, the id known, and no descriptor is left open. */
@@ -543,6 +603,7 @@ static Suite *make_suite(void)
 	tcase_add_loop_test(tcase, serial_special_files, 0, 2);
 	tcase_add_test(tcase, serial_file);
 	tcase_add_test(tcase, control_start);
+	tcase_add_test(tcase, control_start_net);
 	tcase_add_loop_test(tcase, control_bad_start, 0, ARRAY_LEN(bad_starts));
 	tcase_add_test(tcase, control_fuzz);
 	tcase_add_test(tcase, control_failure);

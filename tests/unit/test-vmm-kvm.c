@@ -382,7 +382,7 @@ START_TEST(control_descriptors)
 	Croft__VmmStatusRequest status = CROFT__VMM_STATUS_REQUEST__INIT;
 	struct start start;
 
-	for (size_t n = 0; n < 15; n++) {
+	for (size_t n = 0; n < 16; n++) {
 		if (n == 2)
 			continue;
 		start_init(&start, KERNEL(guest_poweroff));
@@ -393,7 +393,7 @@ START_TEST(control_descriptors)
 				(void) fd_close(start.fds[i]);
 			start.n_fds = n;
 		}
-		if (n > 13) { /* over the limit of any request: the id is not known then */
+		if (n > 14) { /* over the limit of any request: the id is not known then */
 			request.body_case = CROFT__VMM_REQUEST__BODY_START;
 			request.start = &start.message;
 			send_request(control, &request, start.fds, start.n_fds);
