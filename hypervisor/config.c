@@ -53,6 +53,8 @@ static int check_disk(const struct disk_config *disk, unsigned int index, struct
 	struct stat st;
 	int flags;
 
+	if (!rate_config_is_valid(&disk->limit))
+		return refuse_disk(index, ERANGE, "a rate limit is over 2^40", reterr);
 	if (fstat(disk->fd, &st) < 0)
 		return refuse_disk(index, errno, "it cannot be examined", reterr);
 	if (!S_ISREG(st.st_mode))

@@ -22,6 +22,7 @@ struct disk_config {
 	int fd;
 	bool is_read_only;
 	char serial[CONFIG_SERIAL_MAX + 1];
+	struct rate_config limit;
 };
 
 /* Owns its descriptors. */

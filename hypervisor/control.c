@@ -46,6 +46,13 @@ static int copy_text(char *to, size_t size, const char *from)
 	return 0;
 }
 
+static void take_rate(const Croft__VmmRate *from, struct rate_config *to)
+{
+	if (from)
+		*to = (struct rate_config) { .ops = from->ops, .ops_burst = from->ops_burst, .bytes = from->bytes,
+			.bytes_burst = from->bytes_burst };
+}
+
 static int take_disks(const Croft__VmmStart *start, struct vm_config *config, int *fds, struct err *reterr)
 {
 	for (size_t i = 0; i < start->n_disks; i++) {
@@ -54,17 +61,11 @@ static int take_disks(const Croft__VmmStart *start, struct vm_config *config, in
 		if (copy_text(disk->serial, sizeof(disk->serial), start->disks[i]->serial) < 0)
 			return invalid(reterr, "a disk's serial has more than 20 bytes");
 		disk->is_read_only = start->disks[i]->read_only;
+		take_rate(start->disks[i]->limit, &disk->limit);
 		disk->fd = TAKE_FD(fds[i]);
 		config->n_disks++;
 	}
 	return 0;
-}
-
-static void take_rate(const Croft__VmmRate *from, struct rate_config *to)
-{
-	if (from)
-		*to = (struct rate_config) { .ops = from->ops, .ops_burst = from->ops_burst, .bytes = from->bytes,
-			.bytes_burst = from->bytes_burst };
 }
 
 static int take_net(const Croft__VmmNet *net, struct vm_config *config, struct err *reterr)
@@ -422,6 +423,11 @@ size_t control_encode_stats(uint64_t id, const struct control_stats *stats, uint
 		disks[i].written_bytes = vm->disks[i].written_bytes;
 		disks[i].flushes = vm->disks[i].flushes;
 		disks[i].errors = vm->disks[i].errors;
+		disks[i].discards = vm->disks[i].discards;
+		disks[i].zeroes = vm->disks[i].zeroes;
+		disks[i].discarded_bytes = vm->disks[i].discarded_bytes;
+		disks[i].zeroed_bytes = vm->disks[i].zeroed_bytes;
+		disks[i].throttled = vm->disks[i].throttled;
 		pointers[i] = &disks[i];
 	}
 	out.memory_mib = stats->memory_mib;

@@ -248,7 +248,7 @@ static int make_disks(struct vm *vm, struct vm_config *config, struct err *reter
 {
 	for (unsigned int i = 0; i < config->n_disks; i++) {
 		struct disk_config *disk = &config->disks[i];
-		int r = blk_init(&vm->disks[i], &vm->memory, disk->fd, disk->is_read_only, disk->serial);
+		int r = blk_init(&vm->disks[i], &vm->memory, disk->fd, disk->is_read_only, disk->serial, &disk->limit);
 
 		vm->n_disks = i + 1;
 		if (r < 0)
@@ -459,6 +459,9 @@ int vm_stop(struct vm *vm)
 
 	atomic_store(&vm->is_stopping, true);
 	loop_timer_disarm(vm->loop, &vm->panic_timer);
+	/* first: a vCPU may wait in a reset for what its disk does */
+	for (unsigned int i = 0; i < vm->n_disks; i++)
+		blk_cancel(&vm->disks[i]);
 	for (unsigned int i = 0; i < vm->n_vcpus; i++)
 		vcpu_kick(&vm->vcpus[i]);
 	for (unsigned int i = 0; r == 0 && i < vm->n_vcpus; i++)

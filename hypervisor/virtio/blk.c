@@ -5,6 +5,7 @@
 #include "virtio/blk.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/virtio_blk.h>
 #include <linux/virtio_ids.h>
 #include <poll.h>
@@ -21,12 +22,17 @@
 #define QUEUE_SIZE 256
 #define SEGMENTS_MAX (QUEUE_SIZE - 2) /* a header and a status take one each */
 #define HEADER_SIZE 16u
+#define ZERO_PIECE (UINT64_C(1) << 20) /* written at once where the file system cannot zero a range */
+#define BIT(n) (UINT64_C(1) << (n))
 
 /* What a request asks for, copied from its chain once. */
 struct request {
 	uint32_t type;
 	uint64_t sector;
 	uint64_t data_size;      /* without header and status */
+	/* what the driver acknowledged */
+	bool write_through;      /* not FLUSH: it has no other way to make its writes durable */
+	bool may_discard, may_zero;
 	struct iovec data[QUEUE_SIZE_MAX];
 	unsigned int n_data;
 };
@@ -36,6 +42,13 @@ static void config_read(struct device *device, uint32_t offset, uint8_t *bytes, 
 	struct blk_device *blk = container_of(device, struct blk_device, device);
 	struct virtio_blk_config config = { .capacity = blk->sectors, .seg_max = SEGMENTS_MAX, .blk_size = BLK_SECTOR };
 
+	if (!blk->is_read_only) {
+		config.max_discard_sectors = BLK_DISCARD_MAX / BLK_SECTOR;
+		config.max_discard_seg = config.max_write_zeroes_seg = BLK_RANGES_MAX;
+		config.discard_sector_alignment = 8; /* the page of most file systems */
+		config.max_write_zeroes_sectors = BLK_REQUEST_MAX / BLK_SECTOR;
+		config.write_zeroes_may_unmap = 1;
+	}
 	if (offset < sizeof(config))
 		memcpy(bytes, (const uint8_t *) &config + offset, MIN(len, (uint32_t) sizeof(config) - offset));
 }
@@ -81,7 +94,7 @@ static int transfer(const struct blk_device *blk, struct request *request, bool 
 	return 0;
 }
 
-static uint8_t do_transfer(const struct blk_device *blk, struct request *request, bool is_write, bool write_through)
+static uint8_t do_transfer(const struct blk_device *blk, struct request *request, bool is_write)
 {
 	if (!is_on_disk(blk, request) || (request->data_size > 0 && request->n_data == 0))
 		return VIRTIO_BLK_S_IOERR;
@@ -89,8 +102,87 @@ static uint8_t do_transfer(const struct blk_device *blk, struct request *request
 		return VIRTIO_BLK_S_IOERR;
 	if (transfer(blk, request, is_write) < 0)
 		return VIRTIO_BLK_S_IOERR;
-	/* a driver that did not take FLUSH has no other way to make its writes durable */
-	if (is_write && write_through && fdatasync(blk->fd) < 0)
+	if (is_write && request->write_through && fdatasync(blk->fd) < 0)
+		return VIRTIO_BLK_S_IOERR;
+	return VIRTIO_BLK_S_OK;
+}
+
+/* ---- ranges of DISCARD and WRITE_ZEROES ---- */
+
+/* The total, or 0 when one is empty, over `max` or beyond the end. */
+static uint64_t check_ranges(const struct blk_device *blk, const struct virtio_blk_discard_write_zeroes *ranges, size_t n,
+	uint64_t max)
+{
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t n_sectors = ranges[i].num_sectors;
+
+		if (n_sectors == 0 || n_sectors > max / BLK_SECTOR || ranges[i].sector > blk->sectors ||
+			n_sectors > blk->sectors - ranges[i].sector)
+			return 0;
+		total += n_sectors * BLK_SECTOR;
+	}
+	return total;
+}
+
+/* By hand, in pieces: the end of the VM does not wait for more than one. */
+static int write_zeroes(const struct blk_device *blk, uint64_t at, uint64_t size)
+{
+	CLEANUP_FREE uint8_t *zeros = calloc(1, ZERO_PIECE);
+
+	if (!zeros)
+		return -ENOMEM;
+	while (size > 0) {
+		size_t part = (size_t) MIN(size, ZERO_PIECE);
+		int r = atomic_load(&blk->is_stopping) ? -ECANCELED : fd_pwrite_all(blk->fd, zeros, part, (off_t) at);
+
+		if (r < 0)
+			return r;
+		at += part;
+		size -= part;
+	}
+	return 0;
+}
+
+static int do_range(const struct blk_device *blk, const struct virtio_blk_discard_write_zeroes *range, bool is_discard)
+{
+	uint64_t at = range->sector * BLK_SECTOR, size = (uint64_t) range->num_sectors * BLK_SECTOR;
+	bool may_unmap = is_discard || (range->flags & VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP);
+	int mode = (may_unmap ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE) | FALLOC_FL_KEEP_SIZE;
+
+	if (fallocate(blk->fd, mode, (off_t) at, (off_t) size) == 0)
+		return 0;
+	if (errno != EOPNOTSUPP)
+		return -errno;
+	return is_discard ? 0 : write_zeroes(blk, at, size); /* a discard is a hint */
+}
+
+/* All are checked before the first is done. */
+static uint8_t do_ranges(const struct blk_device *blk, struct request *request, const struct chain *chain,
+	bool is_discard)
+{
+	const uint32_t known = is_discard ? 0 : VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
+	struct virtio_blk_discard_write_zeroes ranges[BLK_RANGES_MAX];
+	uint64_t size = chain->readable - HEADER_SIZE;
+	size_t n = (size_t) (size / sizeof(ranges[0]));
+
+	request->data_size = 0;
+	if (!blk->is_read_only && !(is_discard ? request->may_discard : request->may_zero))
+		return VIRTIO_BLK_S_UNSUPP;
+	if (blk->is_read_only || size == 0 || size % sizeof(ranges[0]) != 0 || n > BLK_RANGES_MAX ||
+		chain_read(chain, HEADER_SIZE, ranges, (size_t) size) != size)
+		return VIRTIO_BLK_S_IOERR;
+	for (size_t i = 0; i < n; i++)
+		if (ranges[i].flags & ~known)
+			return VIRTIO_BLK_S_UNSUPP;
+	request->data_size = check_ranges(blk, ranges, n, is_discard ? BLK_DISCARD_MAX : BLK_REQUEST_MAX);
+	if (request->data_size == 0)
+		return VIRTIO_BLK_S_IOERR;
+	for (size_t i = 0; i < n; i++)
+		if (do_range(blk, &ranges[i], is_discard) < 0)
+			return VIRTIO_BLK_S_IOERR;
+	if (!is_discard && request->write_through && fdatasync(blk->fd) < 0)
 		return VIRTIO_BLK_S_IOERR;
 	return VIRTIO_BLK_S_OK;
 }
@@ -120,18 +212,20 @@ static bool parse(const struct chain *chain, struct request *ret)
 	return true;
 }
 
-static uint8_t execute(const struct blk_device *blk, struct request *request, const struct chain *chain,
-	bool write_through)
+static uint8_t execute(const struct blk_device *blk, struct request *request, const struct chain *chain)
 {
 	switch (request->type) {
 	case VIRTIO_BLK_T_IN:
-		return do_transfer(blk, request, false, write_through);
+		return do_transfer(blk, request, false);
 	case VIRTIO_BLK_T_OUT:
-		return do_transfer(blk, request, true, write_through);
+		return do_transfer(blk, request, true);
 	case VIRTIO_BLK_T_FLUSH:
 		return fdatasync(blk->fd) == 0 ? VIRTIO_BLK_S_OK : VIRTIO_BLK_S_IOERR;
 	case VIRTIO_BLK_T_GET_ID:
 		return get_id(blk, request, chain);
+	case VIRTIO_BLK_T_DISCARD:
+	case VIRTIO_BLK_T_WRITE_ZEROES:
+		return do_ranges(blk, request, chain, request->type == VIRTIO_BLK_T_DISCARD);
 	default:
 		return VIRTIO_BLK_S_UNSUPP;
 	}
@@ -157,16 +251,33 @@ static void count(struct blk_device *blk, const struct request *request, uint8_t
 	case VIRTIO_BLK_T_FLUSH:
 		stats->flushes++;
 		break;
+	case VIRTIO_BLK_T_DISCARD:
+		stats->discards++;
+		stats->discarded_bytes += request->data_size;
+		break;
+	case VIRTIO_BLK_T_WRITE_ZEROES:
+		stats->zeroes++;
+		stats->zeroed_bytes += request->data_size;
+		break;
 	default:
 		break;
 	}
+}
+
+/* What a request costs in bytes: those that moved or may have been written. */
+static uint64_t cost(const struct request *request)
+{
+	bool moves = request->type == VIRTIO_BLK_T_IN || request->type == VIRTIO_BLK_T_OUT ||
+		request->type == VIRTIO_BLK_T_WRITE_ZEROES;
+
+	return moves ? MIN(request->data_size, BLK_RANGES_MAX * BLK_REQUEST_MAX) : 0;
 }
 
 /* The bytes of the used entry: those of the data that were filled, and the status. A failed read says
  * nothing about its data. */
 static uint32_t used_bytes(const struct request *request, const struct chain *chain, uint8_t status)
 {
-	if (status != VIRTIO_BLK_S_OK || request->type == VIRTIO_BLK_T_OUT)
+	if (status != VIRTIO_BLK_S_OK || (request->type != VIRTIO_BLK_T_IN && request->type != VIRTIO_BLK_T_GET_ID))
 		return 1;
 	return (uint32_t) MIN(chain->writable, (uint64_t) UINT32_MAX);
 }
@@ -175,13 +286,15 @@ static uint32_t used_bytes(const struct request *request, const struct chain *ch
 static void serve_one(struct blk_device *blk, struct chain *chain)
 {
 	struct device *device = &blk->device;
-	bool write_through = !device_has(device, UINT64_C(1) << VIRTIO_BLK_F_FLUSH);
-	struct request request = { .type = UINT32_MAX };
+	struct request request = { .type = UINT32_MAX, .write_through = !device_has(device, BIT(VIRTIO_BLK_F_FLUSH)),
+		.may_discard = device_has(device, BIT(VIRTIO_BLK_F_DISCARD)),
+		.may_zero = device_has(device, BIT(VIRTIO_BLK_F_WRITE_ZEROES)) };
 	uint8_t status = VIRTIO_BLK_S_IOERR;
 	bool is_whole;
 
 	if (chain->writable == 0) {
 		blk->stats.errors++;
+		rate_charge(&blk->rate, 1, 0);
 		if (chain->readable >= HEADER_SIZE)
 			queue_push(&device->queues[0], chain->head, 0);
 		else
@@ -191,27 +304,47 @@ static void serve_one(struct blk_device *blk, struct chain *chain)
 	device_work_begin(device);
 	is_whole = parse(chain, &request);
 	if (is_whole && !chain->is_bad)
-		status = execute(blk, &request, chain, write_through);
+		status = execute(blk, &request, chain);
 	device_work_end(device);
 	count(blk, &request, status);
+	rate_charge(&blk->rate, 1, cost(&request));
 	if (chain_write(chain, chain->writable - 1, &status, 1) == 1)
 		queue_push(&device->queues[0], chain->head, used_bytes(&request, chain, status));
 	else /* the status byte itself is not RAM */
 		queue_push(&device->queues[0], chain->head, 0);
 }
 
-void blk_serve(struct blk_device *blk)
+/* Takes the next request, unless the limit says when: *ret_wait. */
+static bool take(struct blk_device *blk, struct chain *chain, int64_t *ret_wait)
+{
+	struct device *device = &blk->device;
+	int64_t wait;
+
+	*ret_wait = -1;
+	if (!device_is_active(device) || !queue_has_work(&device->queues[0]))
+		return false;
+	wait = rate_wait_usec(&blk->rate, blk->clock());
+	if (wait == 0)
+		return device_pop(device, 0, chain);
+	blk->stats.throttled++;
+	*ret_wait = wait;
+	return false;
+}
+
+int64_t blk_serve(struct blk_device *blk)
 {
 	struct device *device = &blk->device;
 	struct chain chain;
+	int64_t wait = -1;
 
 	(void) pthread_mutex_lock(&device->lock);
 	/* a guest that fills the ring for ever keeps only its own worker busy; blk_deinit() breaks it off */
-	while (!blk->is_stopping && device_pop(device, 0, &chain)) {
+	while (!atomic_load(&blk->is_stopping) && take(blk, &chain, &wait)) {
 		serve_one(blk, &chain);
 		device_signal(device, 0);
 	}
 	(void) pthread_mutex_unlock(&device->lock);
+	return wait;
 }
 
 static void *work(void *data)
@@ -219,32 +352,43 @@ static void *work(void *data)
 	struct blk_device *blk = data;
 	struct pollfd fds[] = { { .fd = blk->device.notify_fds[0], .events = POLLIN },
 		{ .fd = blk->stop_fd, .events = POLLIN } };
+	int64_t until = -1;
 
 	if (blk->begin && !blk->begin(blk->begin_data, THREAD_DISK, 0))
 		return NULL;
 	for (;;) {
+		int64_t left = until < 0 ? -1 : MAX(until - clock_monotonic_usec(), 0);
+		/* a limit that makes it wait is not to be asked again at each notification; up to the next whole ms */
+		int wait_msec = left < 0 ? -1 : (int) MIN((left + USEC_PER_MSEC - 1) / USEC_PER_MSEC, INT64_C(3600000));
 		uint64_t n;
 
-		if (poll(fds, ARRAY_LEN(fds), -1) < 0)
+		fds[0].events = until < 0 ? POLLIN : 0;
+		if (poll(fds, ARRAY_LEN(fds), wait_msec) < 0)
 			continue; /* EINTR */
 		if (fds[1].revents)
 			return NULL;
 		(void) !read(fds[0].fd, &n, sizeof(n)); /* only clears it */
-		blk_serve(blk);
+		left = blk_serve(blk);
+		until = left < 0 ? -1 : clock_monotonic_usec() + left;
 	}
 }
 
-int blk_init(struct blk_device *blk, const struct memory *memory, int fd, bool is_read_only, const char *serial)
+int blk_init(struct blk_device *blk, const struct memory *memory, int fd, bool is_read_only, const char *serial,
+	const struct rate_config *limit)
 {
+	static const struct rate_config no_limit;
 	struct device_config config = { .ops = &ops, .id = VIRTIO_ID_BLOCK, .n_queues = 1, .queue_size = QUEUE_SIZE,
-		.features = UINT64_C(1) << VIRTIO_BLK_F_SEG_MAX | UINT64_C(1) << VIRTIO_BLK_F_FLUSH |
-			UINT64_C(1) << VIRTIO_BLK_F_BLK_SIZE };
+		.features = BIT(VIRTIO_BLK_F_SEG_MAX) | BIT(VIRTIO_BLK_F_FLUSH) | BIT(VIRTIO_BLK_F_BLK_SIZE) };
 	struct stat st;
 	int r;
 
-	*blk = (struct blk_device) { .fd = -1, .stop_fd = -1, .is_read_only = is_read_only };
+	*blk = (struct blk_device) { .fd = -1, .stop_fd = -1, .is_read_only = is_read_only,
+		.clock = clock_monotonic_usec };
+	rate_init(&blk->rate, limit ? limit : &no_limit, blk->clock());
 	if (is_read_only)
-		config.features |= UINT64_C(1) << VIRTIO_BLK_F_RO;
+		config.features |= BIT(VIRTIO_BLK_F_RO);
+	else
+		config.features |= BIT(VIRTIO_BLK_F_DISCARD) | BIT(VIRTIO_BLK_F_WRITE_ZEROES);
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	blk->sectors = (uint64_t) st.st_size / BLK_SECTOR;
@@ -271,19 +415,23 @@ int blk_start(struct blk_device *blk, thread_begin_fn begin, void *begin_data)
 	return -r;
 }
 
+void blk_cancel(struct blk_device *blk)
+{
+	uint64_t one = 1;
+
+	atomic_store(&blk->is_stopping, true);
+	(void) !write(blk->stop_fd, &one, sizeof(one)); /* cannot fail: it is small */
+}
+
 int blk_stop(struct blk_device *blk, int64_t deadline_usec)
 {
 	int64_t wait = MIN(MAX(deadline_usec - clock_monotonic_usec(), 0), 3600 * USEC_PER_SEC);
 	int64_t until = clock_realtime_usec() + wait; /* the clock of pthread_timedjoin_np() */
 	struct timespec ts = { .tv_sec = until / USEC_PER_SEC, .tv_nsec = until % USEC_PER_SEC * 1000 };
-	uint64_t one = 1;
 
 	if (!blk->has_worker)
 		return 0;
-	(void) pthread_mutex_lock(&blk->device.lock);
-	blk->is_stopping = true;
-	(void) pthread_mutex_unlock(&blk->device.lock);
-	(void) !write(blk->stop_fd, &one, sizeof(one)); /* cannot fail: it is small */
+	blk_cancel(blk);
 	if (pthread_timedjoin_np(blk->worker, NULL, &ts) != 0)
 		return -ETIMEDOUT;
 	blk->has_worker = false;
