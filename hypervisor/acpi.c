@@ -116,21 +116,49 @@ static void write_pvpanic(struct aml *out)
 	aml_close(out, at);
 }
 
+/* The counter and, since there is no PIC for a general-purpose event, the device that turns its interrupt into a
+ * notification. Drivers go by _CID. */
+static void write_generation(struct aml *out)
+{
+	static const uint32_t address[] = { LAYOUT_GENERATION, 0 };
+	struct aml_resources res = { .used = 0 };
+	size_t at = aml_device(out, "VGEN"), method;
+
+	aml_name(out, "_HID");
+	aml_string(out, "CRFT0001");
+	aml_name(out, "_CID");
+	aml_string(out, "VM_Gen_Counter");
+	aml_name(out, "_DDN");
+	aml_string(out, "VM_Gen_Counter");
+	aml_name(out, "ADDR");
+	aml_package(out, address, 2);
+	aml_close(out, at);
+	at = aml_device(out, "GED_");
+	aml_name(out, "_HID");
+	aml_string(out, "ACPI0013");
+	aml_name(out, "_UID");
+	aml_integer(out, 0);
+	aml_resource_interrupt(&res, LAYOUT_GSI_GENERATION);
+	aml_crs(out, &res);
+	method = aml_method(out, "_EVT", 1); /* it has one interrupt: the argument says nothing */
+	aml_notify(out, "VGEN", 0x80);
+	aml_close(out, method);
+	aml_close(out, at);
+}
+
 static size_t write_dsdt(struct aml *out, const struct acpi_input *input)
 {
-	size_t at = table_begin(out, "DSDT", 2), scope = aml_scope(out, "\\_SB_"), package;
+	static const uint32_t s5[] = { LAYOUT_SLEEP_TYPE_S5 };
+	size_t at = table_begin(out, "DSDT", 2), scope = aml_scope(out, "\\_SB_");
 
 	for (unsigned int i = 0; i < input->n_virtio; i++)
 		write_virtio(out, i);
 	write_serial(out);
 	write_pvpanic(out);
+	write_generation(out);
 	aml_close(out, scope);
 	aml_name(out, "_S5_");
-	aml_le(out, 0x12, 1); /* Package (1) { SLP_TYP } */
-	package = aml_open(out);
-	aml_le(out, 1, 1);
-	aml_integer(out, LAYOUT_SLEEP_TYPE_S5);
-	aml_close(out, package);
+	aml_package(out, s5, 1); /* SLP_TYP */
 	table_end(out, at);
 	return at;
 }

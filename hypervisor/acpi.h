@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The smallest hardware-reduced ACPI machine that an unmodified distribution kernel accepts: RSDP, XSDT,
- * FADT, MADT, and a DSDT with the virtio-mmio devices, the serial port, pvpanic and \_S5. No FACS, PIC,
- * PIT, RTC, i8042, PCI. Pure: bytes in a buffer.
+ * FADT, MADT, and a DSDT with the virtio-mmio devices, the serial port, pvpanic, the generation counter and
+ * \_S5. No FACS, PIC, PIT, RTC, i8042, PCI. Pure: bytes in a buffer.
  */
 #pragma once
 

@@ -13,6 +13,10 @@
 #define OP_STRING 0x0d
 #define OP_SCOPE 0x10
 #define OP_BUFFER 0x11
+#define OP_PACKAGE 0x12
+#define OP_METHOD 0x14
+#define OP_NOTIFY 0x86
+#define METHOD_SERIALIZED 0x08
 #define OP_EXT 0x5b
 #define OP_EXT_DEVICE 0x82
 
@@ -74,6 +78,36 @@ size_t aml_device(struct aml *aml, const char *name)
 	at = aml_open(aml);
 	aml_bytes(aml, name, strlen(name));
 	return at;
+}
+
+size_t aml_method(struct aml *aml, const char *name, unsigned int n_args)
+{
+	size_t at;
+
+	aml_le(aml, OP_METHOD, 1);
+	at = aml_open(aml);
+	aml_bytes(aml, name, strlen(name));
+	aml_le(aml, METHOD_SERIALIZED | n_args, 1);
+	return at;
+}
+
+void aml_notify(struct aml *aml, const char *name, uint8_t value)
+{
+	aml_le(aml, OP_NOTIFY, 1);
+	aml_bytes(aml, name, strlen(name));
+	aml_integer(aml, value);
+}
+
+void aml_package(struct aml *aml, const uint32_t *values, unsigned int n)
+{
+	size_t at;
+
+	aml_le(aml, OP_PACKAGE, 1);
+	at = aml_open(aml);
+	aml_le(aml, n, 1);
+	for (unsigned int i = 0; i < n; i++)
+		aml_integer(aml, values[i]);
+	aml_close(aml, at);
 }
 
 void aml_name(struct aml *aml, const char *name)

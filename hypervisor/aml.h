@@ -27,6 +27,12 @@ void aml_close(struct aml *aml, size_t at);
 /* `name` is a name as it is stored: four characters, with a leading '\' where it is absolute. */
 size_t aml_scope(struct aml *aml, const char *name);
 size_t aml_device(struct aml *aml, const char *name);
+/* Serialized; its terms follow, up to aml_close(). */
+size_t aml_method(struct aml *aml, const char *name, unsigned int n_args);
+/* Notify (name, value) */
+void aml_notify(struct aml *aml, const char *name, uint8_t value);
+/* A package of integers as an object. */
+void aml_package(struct aml *aml, const uint32_t *values, unsigned int n);
 void aml_name(struct aml *aml, const char *name); /* the object follows */
 void aml_string(struct aml *aml, const char *text);
 void aml_integer(struct aml *aml, uint32_t value);

@@ -164,6 +164,9 @@ static int decode_body(const Croft__VmmRequest *message, int *fds, size_t n_fds,
 		ret->kind = CONTROL_BALLOON;
 		ret->balloon_mib = message->balloon_target->mib;
 		return 0;
+	case CROFT__VMM_REQUEST__BODY_NEW_GENERATION:
+		ret->kind = CONTROL_GENERATION;
+		return 0;
 	default:
 		return invalid(reterr, "no known body");
 	}

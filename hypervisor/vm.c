@@ -244,6 +244,15 @@ static int plug(struct vm *vm, struct device *device, struct err *reterr)
 	return 0;
 }
 
+static int make_generation(struct vm *vm, struct err *reterr)
+{
+	int r = generation_init(&vm->generation, &vm->memory);
+
+	if (r == 0)
+		r = connect_irq(vm, vm->generation.irq_fd, LAYOUT_GSI_GENERATION);
+	return r < 0 ? err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot make the generation id") : 0;
+}
+
 static int make_disks(struct vm *vm, struct vm_config *config, struct err *reterr)
 {
 	for (unsigned int i = 0; i < config->n_disks; i++) {
@@ -327,6 +336,8 @@ static int make_devices(struct vm *vm, struct vm_config *config, struct err *ret
 {
 	int r = make_serial(vm, config, reterr);
 
+	if (r == 0)
+		r = make_generation(vm, reterr);
 	if (r == 0)
 		r = make_disks(vm, config, reterr);
 	if (r == 0)
@@ -422,7 +433,7 @@ int vm_build(struct vm **ret, struct loop *loop, struct vm_config *config, const
 	vm->loop = loop;
 	vm->hooks = hooks;
 	vm->hooks_data = hooks_data;
-	vm->kvm_fd = vm->vm_fd = vm->serial_irq_fd = vm->wake_fd = -1;
+	vm->kvm_fd = vm->vm_fd = vm->serial_irq_fd = vm->wake_fd = vm->generation.irq_fd = -1;
 	vm->wake.fd = -1;
 	vm->memory.fd = -1;
 	vm->stats = (struct kvm_stats) KVM_STATS_NULL;
@@ -483,6 +494,7 @@ void vm_free(struct vm *vm)
 		vsock_deinit(&vm->vsock);
 	for (unsigned int i = 0; i < vm->n_disks; i++)
 		blk_deinit(&vm->disks[i]);
+	generation_deinit(&vm->generation);
 	serial_deinit(&vm->serial);
 	(void) fd_close(vm->serial_irq_fd);
 	for (unsigned int i = 0; i < vm->n_vcpus; i++)

@@ -15,6 +15,7 @@
 #include "bus.h"
 #include "config.h"
 #include "exit.h"
+#include "generation.h"
 #include "kvm-stats.h"
 #include "loop.h"
 #include "memory.h"
@@ -73,6 +74,7 @@ struct vm {
 
 	int serial_irq_fd;
 	struct serial serial;
+	struct generation generation;
 	unsigned int n_disks;
 	struct blk_device disks[CONFIG_DISKS_MAX];
 	bool has_vsock;

@@ -210,18 +210,38 @@ static void handle_stats(struct vmm *vmm, struct server_connection *connection, 
 	server_send(&vmm->server, connection, control_encode_stats(id, &stats, vmm->server.out));
 }
 
+/* To requests that mean nothing before start. */
+static int check_started(const struct vmm *vmm, struct err *reterr)
+{
+	return vmm->vm ? 0 : err_set(reterr, FAIL_VMM_CONTROL_INVALID, ESRCH, "this VMM was not started");
+}
+
+static void answer(struct vmm *vmm, struct server_connection *connection, uint64_t id, int r, const struct err *err)
+{
+	server_send(&vmm->server, connection,
+		r < 0 ? control_encode_failure(id, err, vmm->server.out) : control_encode_done(id, vmm->server.out));
+}
+
 static void handle_balloon(struct vmm *vmm, struct server_connection *connection, const struct control_request *request)
 {
 	struct err err = ERR_NULL;
-	int r;
+	int r = check_started(vmm, &err);
 
-	if (vmm->vm)
+	if (r == 0)
 		r = vm_set_balloon(vmm->vm, request->balloon_mib, &err);
-	else
-		r = err_set(&err, FAIL_VMM_CONTROL_INVALID, ESRCH, "this VMM was not started");
-	server_send(&vmm->server, connection,
-		r < 0 ? control_encode_failure(request->id, &err, vmm->server.out) :
-			control_encode_done(request->id, vmm->server.out));
+	answer(vmm, connection, request->id, r, &err);
+}
+
+static void handle_generation(struct vmm *vmm, struct server_connection *connection, uint64_t id)
+{
+	struct err err = ERR_NULL;
+	int r = check_started(vmm, &err);
+
+	if (r == 0)
+		r = generation_renew(&vmm->vm->generation);
+	if (r < 0 && !err_is_set(&err))
+		(void) err_set_at(&err, STAGE_RUN, FAIL_VMM_START_FAILED, -r, "cannot renew the generation id");
+	answer(vmm, connection, id, r, &err);
 }
 
 static void handle(void *data, struct server_connection *connection, struct control_request *request)
@@ -246,6 +266,9 @@ static void handle(void *data, struct server_connection *connection, struct cont
 		break;
 	case CONTROL_BALLOON:
 		handle_balloon(vmm, connection, request);
+		break;
+	case CONTROL_GENERATION:
+		handle_generation(vmm, connection, request->id);
 		break;
 	}
 }

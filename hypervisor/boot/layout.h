@@ -16,7 +16,8 @@
 #define LAYOUT_CMDLINE 0x20000
 #define LAYOUT_LOW_END 0x9fc00       /* end of usable RAM under 1 MiB */
 #define LAYOUT_ACPI 0xe0000          /* RSDP, then the tables */
-#define LAYOUT_ACPI_END 0xf0000
+#define LAYOUT_ACPI_END 0xef000
+#define LAYOUT_GENERATION 0xef000    /* the VM's generation id, 16 bytes */
 #define LAYOUT_RESET_VECTOR 0xffff0  /* where a guest jumps that asks a BIOS for a reset */
 #define LAYOUT_HIGH_START 0x100000
 
@@ -31,8 +32,8 @@
 /* ---- interrupts (IO-APIC pins), all edge ---- */
 #define LAYOUT_GSI_SERIAL 4
 #define LAYOUT_GSI_VIRTIO 5
-#define LAYOUT_GSI_MAX 23
-#define LAYOUT_VIRTIO_MAX (LAYOUT_GSI_MAX - LAYOUT_GSI_VIRTIO + 1)
+#define LAYOUT_GSI_GENERATION 23
+#define LAYOUT_VIRTIO_MAX (LAYOUT_GSI_GENERATION - LAYOUT_GSI_VIRTIO)
 
 /* ---- ports ---- */
 #define LAYOUT_PORT_SERIAL 0x3f8

@@ -23,6 +23,7 @@
 #include "boot/params.h"
 #include "config.h"
 #include "cpuid.h"
+#include "generation.h"
 #include "memory.h"
 
 /* ---- memory ---- */
@@ -412,6 +413,9 @@ static const uint8_t *walk_aml(const uint8_t *at, const uint8_t *end)
 			ck_assert(inner_end <= end);
 			ck_assert_ptr_eq(walk_aml(len + 3 + (is_device ? 4 : 5), inner_end), inner_end);
 			at = inner_end;
+		} else if (at[0] == 0x14) { /* Method; its terms are checked elsewhere */
+			at += 1 + ((at[1] & 0x0f) | (size_t) at[2] << 4 | (size_t) at[3] << 12);
+			ck_assert(at <= end);
 		} else { /* Name: string, byte, buffer or package */
 			ck_assert_uint_eq(at[0], 0x08);
 			at += 5;
@@ -467,6 +471,56 @@ START_TEST(acpi_tables)
 	ck_assert_uint_eq(count_text(dsdt, get32(dsdt + 4), "QEMU0001"), 1);
 	ck_assert_uint_eq(count_text(dsdt, get32(dsdt + 4), "_S5_"), 1);
 	ck_assert_ptr_eq(walk_aml(dsdt + 36, dsdt + get32(dsdt + 4)), dsdt + get32(dsdt + 4));
+}
+END_TEST
+
+static const uint8_t *find_bytes(const uint8_t *at, size_t size, const char *bytes, size_t n)
+{
+	return memmem(at, size, bytes, n);
+}
+
+/* The counter's address, and the event device with its interrupt and what it notifies. */
+START_TEST(acpi_generation)
+{
+	static const char address[] = "\x08" "ADDR\x12\x8b\x00\x00\x02\x0c\x00\xf0\x0e\x00\x0a\x00";
+	static const char interrupt[] = "\x89\x06\x00\x03\x01\x17\x00\x00\x00";
+	static const char method[] = "\x14\x8f\x00\x00_EVT\x09\x86VGEN\x0a\x80";
+	static uint8_t buf[LAYOUT_ACPI_END - LAYOUT_ACPI];
+	int used = acpi_build(&acpi_inputs[0], buf, sizeof(buf));
+
+	ck_assert_uint_eq(LAYOUT_GENERATION, 0xef000);
+	ck_assert_int_gt(used, 0);
+	ck_assert_ptr_nonnull(find_bytes(buf, (size_t) used, "VM_Gen_Counter", 15));
+	ck_assert_ptr_nonnull(find_bytes(buf, (size_t) used, "ACPI0013", 9));
+	ck_assert_ptr_nonnull(find_bytes(buf, (size_t) used, address, sizeof(address) - 1));
+	ck_assert_ptr_nonnull(find_bytes(buf, (size_t) used, interrupt, sizeof(interrupt) - 1));
+	ck_assert_ptr_nonnull(find_bytes(buf, (size_t) used, method, sizeof(method) - 1));
+}
+END_TEST
+
+/* Random from the first moment, another one with an interrupt after. */
+START_TEST(generation_renews)
+{
+	static const uint8_t none[GENERATION_SIZE];
+	struct memory memory;
+	struct generation generation = GENERATION_NULL;
+	uint8_t first[GENERATION_SIZE];
+	uint64_t n;
+
+	ck_assert_int_eq(memory_init(&memory, 64, NULL), 0);
+	ck_assert_int_eq(generation_init(&generation, &memory), 0);
+	ck_assert_ptr_eq(generation.id, memory.base + LAYOUT_GENERATION);
+	memcpy(first, generation.id, sizeof(first));
+	ck_assert_mem_ne(first, none, sizeof(first));
+	ck_assert_int_lt((int) read(generation.irq_fd, &n, sizeof(n)), 0);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_int_eq(generation_renew(&generation), 0);
+		ck_assert_int_eq((int) read(generation.irq_fd, &n, sizeof(n)), 8);
+		ck_assert_mem_ne(generation.id, first, sizeof(first));
+		memcpy(first, generation.id, sizeof(first));
+	}
+	generation_deinit(&generation);
+	memory_deinit(&memory);
 }
 END_TEST
 
@@ -693,6 +747,8 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, elf_truncated);
 	tcase_add_test(tcase, elf_no_file);
 	tcase_add_loop_test(tcase, acpi_tables, 0, ARRAY_LEN(acpi_inputs));
+	tcase_add_test(tcase, acpi_generation);
+	tcase_add_test(tcase, generation_renews);
 	tcase_add_test(tcase, acpi_no_room);
 	tcase_add_test(tcase, params_written);
 	tcase_add_test(tcase, params_initramfs_too_large);
