@@ -5,7 +5,8 @@ probe's devices need, in the order of modules.dep. KERNEL-DIR may be "-": no mod
 import os
 import sys
 
-WANTED = ["virtio_mmio", "virtio_blk", "vmw_vsock_virtio_transport", "virtio-rng", "pvpanic-mmio"]
+WANTED = ["virtio_mmio", "virtio_blk", "vmw_vsock_virtio_transport", "virtio-rng", "pvpanic-mmio",
+          "virtio_net", "virtio_balloon"]
 
 
 def module_order(directory):

@@ -6,10 +6,17 @@
  * default), reset, panic, serve (until told by a connection to port 9).
  *
  * vsock ports: 7 echoes, 8 takes a number of bytes ("N\n") and sends as many of a known pattern, 9 ends the guest,
- * 10 swallows all and answers with the count when the peer has shut down its sending side.
+ * 10 swallows all and answers with the count when the peer has shut down its sending side, 11 takes a number of MiB,
+ * touches and frees as many and repeats the number, 12 answers with /proc/interrupts. 7, 8 and 10 also on TCP where
+ * probe.ip=... gives eth0 an address; probe.host=... is then pinged.
  */
 #include <errno.h>
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/ip_icmp.h>
+#include <netpacket/packet.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,6 +27,7 @@
 #include <string.h>
 #include <sys/io.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/random.h>
 #include <sys/reboot.h>
@@ -182,6 +190,116 @@ static void check_vsock_out(void)
 	(void) close(fd);
 }
 
+static char cmdline[4096];
+
+/* The value behind `key` on the command line, "" when it is not there. */
+static const char *option(const char *key)
+{
+	static char value[64];
+	const char *at = strstr(cmdline, key);
+	size_t n = at ? strcspn(at + strlen(key), " \n") : 0;
+
+	(void) snprintf(value, sizeof(value), "%.*s", (int) n, at ? at + strlen(key) : "");
+	return value;
+}
+
+static struct ifreq eth0(void)
+{
+	struct ifreq ifr = { .ifr_flags = 0 };
+
+	(void) strcpy(ifr.ifr_name, "eth0");
+	return ifr;
+}
+
+static void set_address(int fd, unsigned long what, const char *text)
+{
+	struct ifreq ifr = eth0();
+	struct sockaddr_in addr = { .sin_family = AF_INET };
+
+	(void) inet_pton(AF_INET, text, &addr.sin_addr);
+	(void) memcpy(&ifr.ifr_addr, &addr, sizeof(addr));
+	if (ioctl(fd, what, &ifr) < 0)
+		say("net-address", false, "%s: %s", text, strerror(errno));
+}
+
+static uint16_t checksum(const void *data, size_t n)
+{
+	const uint16_t *at = data;
+	uint32_t sum = 0;
+
+	for (size_t i = 0; i < n / 2; i++)
+		sum += at[i];
+	sum = (sum >> 16) + (sum & 0xffff);
+	return (uint16_t) ~(sum + (sum >> 16));
+}
+
+/* Five echo requests of 1400 bytes, each answered with the same bytes. */
+static void check_ping(const char *host)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET };
+	struct timeval wait = { .tv_sec = 10 };
+	int fd = socket(AF_INET, SOCK_RAW, IPPROTO_ICMP), good = 0;
+
+	(void) inet_pton(AF_INET, host, &to.sin_addr);
+	(void) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	for (uint16_t i = 0; i < 5; i++) {
+		struct {
+			struct icmphdr head;
+			uint8_t data[1400];
+		} out = { .head = { .type = ICMP_ECHO, .un.echo = { .id = 77, .sequence = i } } };
+		uint8_t in[2000];
+		ssize_t n;
+
+		(void) memset(out.data, 'a' + i, sizeof(out.data));
+		out.head.checksum = checksum(&out, sizeof(out));
+		if (sendto(fd, &out, sizeof(out), 0, (struct sockaddr *) &to, sizeof(to)) < 0)
+			break;
+		while ((n = recv(fd, in, sizeof(in), 0)) > 0) /* behind an IP header of 20 bytes */
+			if (n == 20 + (ssize_t) sizeof(out) && in[20] == ICMP_ECHOREPLY &&
+				!memcmp(in + 28, out.data, sizeof(out.data))) {
+				good++;
+				break;
+			}
+	}
+	say("net-ping", good == 5, "%d of 5", good);
+	(void) close(fd);
+}
+
+/* Three frames with another's source address. */
+static void forge(void)
+{
+	uint8_t frame[60] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 9, 99, 0x88, 0xb5 };
+	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_ifindex = (int) if_nametoindex("eth0") };
+	int fd = socket(AF_PACKET, SOCK_RAW, htons(0x88b5)), sent = 0;
+
+	for (int i = 0; i < 3; i++)
+		sent += sendto(fd, frame, sizeof(frame), 0, (struct sockaddr *) &to, sizeof(to)) == sizeof(frame);
+	say("net-forge", sent == 3, "%d sent: %s", sent, sent == 3 ? "-" : strerror(errno));
+	(void) close(fd);
+}
+
+static void check_net(const char *ip)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	struct ifreq ifr = eth0();
+	const uint8_t *mac = (const uint8_t *) ifr.ifr_hwaddr.sa_data;
+
+	if (ioctl(fd, SIOCGIFHWADDR, &ifr) < 0) {
+		say("net-mac", false, "%s", strerror(errno));
+		return;
+	}
+	say("net-mac", true, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+	set_address(fd, SIOCSIFADDR, ip);
+	set_address(fd, SIOCSIFNETMASK, "255.255.255.0");
+	ifr = eth0();
+	(void) ioctl(fd, SIOCGIFFLAGS, &ifr);
+	ifr.ifr_flags |= IFF_UP;
+	(void) ioctl(fd, SIOCSIFFLAGS, &ifr);
+	(void) close(fd);
+	check_ping(option("probe.host="));
+	forge();
+}
+
 static void serve_echo(int fd)
 {
 	static char buf[65536];
@@ -193,16 +311,22 @@ static void serve_echo(int fd)
 				return;
 }
 
+/* A number that the peer sends as a line. */
+static uint64_t read_number(int fd)
+{
+	char line[32] = "";
+
+	for (size_t i = 0; i < sizeof(line) - 1 && read(fd, &line[i], 1) == 1 && line[i] != '\n'; i++)
+		;
+	return strtoull(line, NULL, 10);
+}
+
 /* Byte i of the stream is a function of i alone, so that a lost or doubled block shows. */
 static void serve_source(int fd)
 {
 	static unsigned char buf[65536];
-	char line[32] = "";
-	uint64_t left, at = 0;
+	uint64_t left = read_number(fd), at = 0;
 
-	for (size_t i = 0; i < sizeof(line) - 1 && read(fd, &line[i], 1) == 1 && line[i] != '\n'; i++)
-		;
-	left = strtoull(line, NULL, 10);
 	while (left > 0) {
 		size_t want = left < sizeof(buf) ? (size_t) left : sizeof(buf);
 		ssize_t n;
@@ -239,37 +363,73 @@ static void serve_sink(int fd)
 	(void) !write(fd, line, (size_t) n);
 }
 
+static void serve_touch(int fd)
+{
+	uint64_t mib = read_number(fd);
+	size_t size = (size_t) mib << 20;
+	volatile uint8_t *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char line[32];
+
+	for (size_t i = 0; at != MAP_FAILED && i < size; i += 4096)
+		at[i] = 1;
+	(void) !write(fd, line, (size_t) snprintf(line, sizeof(line), "%llu\n", at == MAP_FAILED ? 0ULL : (unsigned long long) mib));
+}
+
+static void serve_interrupts(int fd)
+{
+	char buf[4096];
+	int file = open("/proc/interrupts", O_RDONLY);
+	ssize_t n;
+
+	(void) read_number(fd);
+	while ((n = read(file, buf, sizeof(buf))) > 0)
+		(void) !write(fd, buf, (size_t) n);
+}
+
+static const struct {
+	unsigned int port;
+	void (*serve)(int fd);
+	bool on_tcp;
+} services[] = { { 7, serve_echo, true }, { 8, serve_source, true }, { 9, NULL, false }, { 10, serve_sink, true },
+	{ 11, serve_touch, false }, { 12, serve_interrupts, false } };
+#define N_SERVICES (sizeof(services) / sizeof(services[0]))
+
+static int listen_on(unsigned int port, bool is_tcp)
+{
+	struct sockaddr_vm vm = { .svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_ANY, .svm_port = port };
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons((uint16_t) port) };
+	int fd = is_tcp ? socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) : vsock_socket();
+
+	if (bind(fd, is_tcp ? (struct sockaddr *) &in : (struct sockaddr *) &vm, is_tcp ? sizeof(in) : sizeof(vm)) < 0 ||
+		listen(fd, 64) < 0)
+		say("listen", false, "port %u: %s", port, strerror(errno));
+	return fd;
+}
+
 static void serve(void)
 {
-	static const unsigned int ports[] = { 7, 8, 9, 10 };
-	struct pollfd fds[4];
+	struct pollfd fds[2 * N_SERVICES];
 
-	for (int i = 0; i < 4; i++) {
-		struct sockaddr_vm addr = { .svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_ANY, .svm_port = ports[i] };
+	for (size_t i = 0; i < N_SERVICES; i++) {
+		bool on_tcp = services[i].on_tcp && *option("probe.ip=");
 
-		fds[i] = (struct pollfd) { .fd = vsock_socket(), .events = POLLIN };
-		if (bind(fds[i].fd, (struct sockaddr *) &addr, sizeof(addr)) < 0 || listen(fds[i].fd, 64) < 0)
-			say("vsock-listen", false, "port %u: %s", ports[i], strerror(errno));
+		fds[i] = (struct pollfd) { .fd = listen_on(services[i].port, false), .events = POLLIN };
+		fds[N_SERVICES + i] = (struct pollfd) { .fd = on_tcp ? listen_on(services[i].port, true) : -1, .events = POLLIN };
 	}
 	say("serve", true, "-");
 	for (;;) {
-		if (poll(fds, 4, -1) < 0)
+		if (poll(fds, 2 * N_SERVICES, -1) < 0)
 			continue;
-		for (int i = 0; i < 4; i++) {
+		for (size_t i = 0; i < 2 * N_SERVICES; i++) {
 			int fd;
 
 			if (!(fds[i].revents & POLLIN))
 				continue;
 			fd = accept(fds[i].fd, NULL, NULL);
-			if (ports[i] == 9)
+			if (!services[i % N_SERVICES].serve)
 				return;
 			if (fork() == 0) {
-				if (ports[i] == 7)
-					serve_echo(fd);
-				else if (ports[i] == 8)
-					serve_source(fd);
-				else
-					serve_sink(fd);
+				services[i % N_SERVICES].serve(fd);
 				_exit(0);
 			}
 			(void) close(fd);
@@ -293,7 +453,6 @@ static void end(const char *how)
 
 int main(void)
 {
-	static char cmdline[4096];
 	const char *how;
 	int fd;
 
@@ -316,6 +475,8 @@ int main(void)
 		check_rng();
 		check_disks();
 		check_vsock_out();
+		if (*option("probe.ip="))
+			check_net(option("probe.ip="));
 	}
 	if (!strncmp(how, "serve", 5))
 		serve();

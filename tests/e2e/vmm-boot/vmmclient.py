@@ -136,8 +136,8 @@ class Vmm:
         raise RuntimeError("no answer in time")
 
     def start(self, kernel, initramfs=None, disks=(), vcpus=1, memory=256, cmdline="", cid=0, console=None,
-              kvm="/dev/kvm"):
-        """disks: (path, read_only, serial). Returns None or the failure."""
+              kvm="/dev/kvm", tap=None, mac=b"", balloon=False):
+        """disks: (path, read_only, serial). Returns None or the failure. `tap` stays open."""
         fds = [os.open(kvm, os.O_RDWR), os.open(kernel, os.O_RDONLY)]
         body = field(1, vcpus) + field(2, memory) + field(3, cmdline)
         if initramfs:
@@ -156,6 +156,11 @@ class Vmm:
         if console:
             fds.append(os.open(console, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
             body += field(7, True)
+        if tap is not None:
+            fds.append(os.dup(tap))
+            body += field(8, field(1, mac))
+        if balloon:
+            body += field(9, b"")
         answer = self.call(field(2, body), fds)
         for fd in fds:
             os.close(fd)
@@ -167,12 +172,32 @@ class Vmm:
                  7: "console_bytes", 8: "console_dropped", 9: "bad_gpa", 10: "resets_needed", 12: "vsock_connections",
                  13: "vsock_refused", 14: "rng_bytes"}
         out = {name: f.get(number, [0])[0] for number, name in names.items()}
-        disk = {1: "reads", 2: "writes", 3: "read_bytes", 4: "written_bytes", 5: "flushes", 6: "errors"}
+        net = {1: "rx_frames", 2: "rx_bytes", 3: "rx_no_room", 4: "rx_invalid", 5: "tx_frames", 6: "tx_bytes",
+               7: "tx_refused", 8: "tx_invalid", 9: "tx_wrong_mac", 10: "throttled"}
+        if 15 in f:
+            out["net"] = {name: fields(f[15][0]).get(number, [0])[0] for number, name in net.items()}
+        if 16 in f:
+            balloon = fields(f[16][0])
+            names = {1: "target", 2: "pages", 3: "inflated", 4: "deflated", 5: "refused", 6: "failed", 7: "guest_us"}
+            out["balloon"] = {name: balloon.get(number, [0])[0] for number, name in names.items()}
+            guest = [fields(x) for x in balloon.get(8, [])]
+            out["balloon"]["guest"] = {x.get(1, [0])[0]: x.get(2, [0])[0] for x in guest}
+        disk = {1: "reads", 2: "writes", 3: "read_bytes", 4: "written_bytes", 5: "flushes", 6: "errors", 7: "discards",
+                8: "zeroes"}
         out["disks"] = [{name: fields(d).get(number, [0])[0] for number, name in disk.items()} for d in f.get(11, [])]
         return out
 
     def stop(self, force=True, grace_ms=0):
         return self.call(field(3, field(1, force) + field(2, grace_ms)))
+
+    def set_balloon(self, mib):
+        """None or the failure."""
+        answer = self.call(field(6, field(1, mib)))
+        return failure(answer[2][0]) if 2 in answer else None
+
+    def new_generation(self):
+        answer = self.call(field(7, b""))
+        return failure(answer[2][0]) if 2 in answer else None
 
     def wait_event(self, name, timeout):
         until = time.monotonic() + timeout
