@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The vsock device once a connection stands: credit, byte-exact streams through sockets that take and give a part at a
+ * time, half closing. Case R107.
+ */
+#include <check.h>
+
+#include "base/rng.h"
+#include "lib/vsock-rig.h"
+
+/* ---- credit ---- */
+
+/* The guest may not send more than the window that it was told. */
+START_TEST(window_is_kept)
+{
+	static uint8_t data[VSOCK_WINDOW];
+	int fd = open_from_guest(NULL), size = 4608;
+
+	/* a host process that does not read, with a small buffer */
+	ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)), 0);
+	for (int i = 0; i < 100; i++) {
+		struct virtio_vsock_hdr header;
+
+		send_packet(packet(VIRTIO_VSOCK_OP_RW), data, sizeof(data));
+		run();
+		while (receive_into(&header, NULL, true) >= 0)
+			if (header.op == VIRTIO_VSOCK_OP_RST)
+				goto out;
+		ck_assert_uint_le(buf_size(&TAILQ_FIRST(&vsock.all)->out), VSOCK_WINDOW);
+	}
+	ck_abort_msg("100 windows were taken");
+out:
+	expect_nothing();
+	(void) fd_close(fd);
+}
+END_TEST
+
+/* Also where the host's process would take it all. */
+START_TEST(window_in_one_packet)
+{
+	static uint8_t data[VSOCK_WINDOW + 1], in[VSOCK_WINDOW];
+	int fd = open_from_guest(NULL);
+
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), data, VSOCK_WINDOW);
+	ck_assert_int_eq((int) read(fd, in, sizeof(in)), VSOCK_WINDOW);
+	(void) expect(VIRTIO_VSOCK_OP_CREDIT_UPDATE);
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), data, VSOCK_WINDOW + 1);
+	(void) expect(VIRTIO_VSOCK_OP_RST);
+	(void) fd_close(fd);
+}
+END_TEST
+
+/* Nothing is sent to a guest without credit, exactly as much with it, whatever it claims. */
+START_TEST(guest_credit)
+{
+	struct virtio_vsock_hdr header;
+	uint8_t data[RX_BUFFER], bytes[1000];
+	int fd;
+
+	buf_alloc = 0;
+	fd = open_from_guest(NULL);
+	memset(bytes, 'x', sizeof(bytes));
+	ck_assert_int_eq(fd_write_all(fd, bytes, sizeof(bytes)), 0);
+	run();
+	while (receive_into(&header, NULL, true) >= 0)
+		ck_assert_uint_eq(header.op, VIRTIO_VSOCK_OP_CREDIT_REQUEST);
+	buf_alloc = 10;
+	send_op(VIRTIO_VSOCK_OP_CREDIT_UPDATE);
+	run();
+	ck_assert_int_eq(receive_into(&header, data, true), 10);
+	ck_assert_uint_eq(header.op, VIRTIO_VSOCK_OP_RW);
+	run();
+	while (receive_into(&header, NULL, true) >= 0)
+		ck_assert_uint_eq(header.op, VIRTIO_VSOCK_OP_CREDIT_REQUEST);
+	fwd_cnt = 4;
+	send_op(VIRTIO_VSOCK_OP_CREDIT_UPDATE);
+	run();
+	ck_assert_int_eq(receive_into(&header, data, true), 4);
+	/* it claims to have forwarded more than it ever got: no credit, no end */
+	fwd_cnt = 1000;
+	send_op(VIRTIO_VSOCK_OP_CREDIT_UPDATE);
+	run();
+	while (receive_into(&header, NULL, true) >= 0)
+		ck_assert_uint_eq(header.op, VIRTIO_VSOCK_OP_CREDIT_REQUEST);
+	fwd_cnt = 14;
+	buf_alloc = UINT32_MAX;
+	send_op(VIRTIO_VSOCK_OP_CREDIT_UPDATE);
+	run();
+	ck_assert_int_eq(receive_into(&header, data, true), 986);
+	(void) fd_close(fd);
+}
+END_TEST
+
+START_TEST(credit_request_is_answered)
+{
+	int fd = open_from_guest(NULL);
+
+	send_op(VIRTIO_VSOCK_OP_CREDIT_REQUEST);
+	ck_assert_uint_eq(expect(VIRTIO_VSOCK_OP_CREDIT_UPDATE).buf_alloc, VSOCK_WINDOW);
+	(void) fd_close(fd);
+}
+END_TEST
+
+/* ---- streams ---- */
+
+static struct rng shim_rng;
+
+/* R107: at each call EAGAIN, EINTR, one byte, or a part. */
+static ssize_t shim_write(int fd, const struct iovec *iov, int n)
+{
+	struct iovec part = iov[0];
+
+	(void) n;
+	switch (rng_below(&shim_rng, 4)) {
+	case 0:
+		errno = EAGAIN;
+		return -1;
+	case 1:
+		errno = EINTR;
+		return -1;
+	case 2:
+		part.iov_len = 1;
+		break;
+	default:
+		part.iov_len = 1 + (size_t) rng_below(&shim_rng, part.iov_len);
+		break;
+	}
+	return vsock_real_write(fd, &part, 1);
+}
+
+static ssize_t shim_read(int fd, const struct iovec *iov, int n)
+{
+	struct iovec part = iov[0];
+
+	(void) n;
+	if (rng_below(&shim_rng, 3) == 0) {
+		errno = rng_below(&shim_rng, 2) ? EAGAIN : EINTR;
+		return -1;
+	}
+	part.iov_len = 1 + (size_t) rng_below(&shim_rng, part.iov_len);
+	return vsock_real_read(fd, &part, 1);
+}
+
+static uint8_t byte_at(uint64_t i)
+{
+	return (uint8_t) (i * 167 ^ i >> 9);
+}
+
+/* A guest that keeps to its window sends 1 MiB to a host process that reads now and then. */
+START_TEST(stream_to_host)
+{
+	const uint64_t total = 1 << 20;
+	uint64_t sent = 0, got = 0, told = 0;
+	static uint8_t data[VSOCK_WINDOW], in[8192];
+	int fd = open_from_guest(NULL);
+
+	shim_rng = rng_seeded((uint64_t) _i + 1);
+	vsock.io.write = shim_write;
+	while (got < total) {
+		struct virtio_vsock_hdr header;
+		uint64_t room = VSOCK_WINDOW - (sent - told), wish = 1 + rng_below(&shim_rng, 30000);
+		uint64_t size = MIN(MIN(room, wish), total - sent);
+		ssize_t n;
+
+		if (size > 0) {
+			for (uint64_t i = 0; i < size; i++)
+				data[i] = byte_at(sent + i);
+			send_packet(packet(VIRTIO_VSOCK_OP_RW), data, (uint32_t) size);
+			sent += size;
+		}
+		run();
+		while (receive_into(&header, NULL, true) >= 0) {
+			ck_assert_uint_eq(header.op, VIRTIO_VSOCK_OP_CREDIT_UPDATE);
+			told = header.fwd_cnt;
+		}
+		if (rng_below(&shim_rng, 4) == 0)
+			continue;
+		n = read(fd, in, 1 + rng_below(&shim_rng, sizeof(in)));
+		for (ssize_t i = 0; i < n; i++)
+			ck_assert_uint_eq(in[i], byte_at(got + (uint64_t) i));
+		got += n > 0 ? (uint64_t) n : 0;
+	}
+	ck_assert_uint_eq(sent, total);
+	(void) fd_close(fd);
+}
+END_TEST
+
+/* And the other way: a guest that gives its buffers back late and reports its progress late. */
+START_TEST(stream_to_guest)
+{
+	const uint64_t total = 1 << 20;
+	uint64_t sent = 0, got = 0;
+	static uint8_t data[RX_BUFFER], out[65536];
+	int fd = open_from_guest(NULL);
+	unsigned int idle = 0;
+
+	shim_rng = rng_seeded((uint64_t) _i + 100);
+	vsock.io.read = shim_read;
+	buf_alloc = 30000;
+	send_op(VIRTIO_VSOCK_OP_CREDIT_UPDATE);
+	while (got < total) {
+		struct virtio_vsock_hdr header;
+		uint64_t wish = 1 + rng_below(&shim_rng, sizeof(out)), size = MIN(total - sent, wish);
+		ssize_t n;
+
+		for (uint64_t i = 0; i < size; i++)
+			out[i] = byte_at(sent + i);
+		n = size ? write(fd, out, size) : 0;
+		sent += n > 0 ? (uint64_t) n : 0;
+		run();
+		while (receive_into(&header, data, true) >= 0) {
+			idle = 0;
+			if (header.op != VIRTIO_VSOCK_OP_RW)
+				continue;
+			for (uint32_t i = 0; i < header.len; i++)
+				ck_assert_uint_eq(data[i], byte_at(got + i));
+			got += header.len;
+			ck_assert_uint_le((uint32_t) got - fwd_cnt, buf_alloc); /* never more than its credit */
+		}
+		if (rng_below(&shim_rng, 2)) {
+			fwd_cnt = (uint32_t) got;
+			send_op(VIRTIO_VSOCK_OP_CREDIT_UPDATE);
+		}
+		ck_assert_uint_lt(idle++, 1000);
+	}
+	(void) fd_close(fd);
+}
+END_TEST
+
+/* ---- closing ---- */
+
+START_TEST(host_half_closes)
+{
+	struct virtio_vsock_hdr header;
+	char text[16] = "";
+	int fd = open_from_guest(NULL);
+
+	ck_assert_int_eq(fd_write_all(fd, "last", 4), 0);
+	ck_assert_int_eq(shutdown(fd, SHUT_WR), 0);
+	(void) expect(VIRTIO_VSOCK_OP_RW);
+	header = expect(VIRTIO_VSOCK_OP_SHUTDOWN);
+	ck_assert_uint_eq(header.flags, VSOCK_SHUT_SEND);
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), "answer", 6); /* the other half still works */
+	ck_assert_int_eq((int) read(fd, text, sizeof(text)), 6);
+	header = packet(VIRTIO_VSOCK_OP_SHUTDOWN);
+	header.flags = VSOCK_SHUT_BOTH;
+	send_packet(header, NULL, 0);
+	(void) expect(VIRTIO_VSOCK_OP_RST);
+	expect_eof(fd);
+	ck_assert_uint_eq(vsock_stats(&vsock).connections, 0);
+	(void) fd_close(fd);
+}
+END_TEST
+
+START_TEST(guest_half_closes)
+{
+	struct virtio_vsock_hdr header;
+	int fd = open_from_guest(NULL);
+	char text[16];
+
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), "last", 4);
+	header = packet(VIRTIO_VSOCK_OP_SHUTDOWN);
+	header.flags = VSOCK_SHUT_SEND;
+	send_packet(header, NULL, 0);
+	ck_assert_int_eq((int) read(fd, text, sizeof(text)), 4);
+	expect_eof(fd);
+	ck_assert_int_eq(fd_write_all(fd, "answer", 6), 0);
+	(void) expect(VIRTIO_VSOCK_OP_RW);
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), "more", 4); /* after it said that it would not */
+	(void) expect(VIRTIO_VSOCK_OP_RST);
+	(void) fd_close(fd);
+}
+END_TEST
+
+START_TEST(guest_stops_reading)
+{
+	struct virtio_vsock_hdr header = packet(VIRTIO_VSOCK_OP_SHUTDOWN);
+	int fd = open_from_guest(NULL);
+	char text[16];
+
+	header.flags = VSOCK_SHUT_RECEIVE;
+	send_packet(header, NULL, 0);
+	ck_assert_int_eq((int) write(fd, "x", 1), -1);
+	ck_assert_int_eq(errno, EPIPE);
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), "still", 5);
+	ck_assert_int_eq((int) read(fd, text, sizeof(text)), 5);
+	(void) fd_close(fd);
+}
+END_TEST
+
+/* What the host sent before it closed arrives; then the guest is told of both halves. */
+START_TEST(host_closes_with_data)
+{
+	struct virtio_vsock_hdr header;
+	static uint8_t data[RX_BUFFER], bytes[20000];
+	uint32_t got = 0, told = 0;
+	int fd;
+
+	buf_alloc = 9000; /* so that credit runs out after the close */
+	fd = open_from_guest(NULL);
+	for (uint32_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = byte_at(i);
+	ck_assert_int_eq(fd_write_all(fd, bytes, sizeof(bytes)), 0);
+	(void) fd_close(fd);
+	for (int i = 0; i < 50 && got < sizeof(bytes); i++) {
+		run();
+		while (receive_into(&header, data, true) >= 0) {
+			if (header.op == VIRTIO_VSOCK_OP_SHUTDOWN)
+				told = header.flags;
+			if (told & VSOCK_SHUT_SEND)
+				ck_assert_uint_eq(got, sizeof(bytes)); /* not before the last byte */
+			if (header.op == VIRTIO_VSOCK_OP_RW) {
+				ck_assert_mem_eq(data, bytes + got, header.len);
+				got += header.len;
+			}
+		}
+		fwd_cnt = got;
+		send_op(VIRTIO_VSOCK_OP_CREDIT_UPDATE);
+	}
+	ck_assert_uint_eq(got, sizeof(bytes));
+	if (told != VSOCK_SHUT_BOTH)
+		told = expect(VIRTIO_VSOCK_OP_SHUTDOWN).flags;
+	ck_assert_uint_eq(told, VSOCK_SHUT_BOTH);
+	send_op(VIRTIO_VSOCK_OP_RST);
+	ck_assert_uint_eq(vsock_stats(&vsock).connections, 0);
+}
+END_TEST
+
+/* The guest closed and gave up waiting while a slow host process still reads: it gets every byte. */
+START_TEST(guest_gives_up_on_slow_host)
+{
+	struct virtio_vsock_hdr header = packet(VIRTIO_VSOCK_OP_SHUTDOWN);
+	static uint8_t data[30000], in[30000];
+	int listen_fd, fd = open_from_guest(&listen_fd), again;
+	size_t got = 0;
+
+	shim_rng = rng_seeded(5);
+	vsock.io.write = shim_write;
+	for (uint32_t i = 0; i < sizeof(data); i++)
+		data[i] = byte_at(i);
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), data, sizeof(data));
+	header.flags = VSOCK_SHUT_BOTH;
+	send_packet(header, NULL, 0);
+	if (vsock_stats(&vsock).connections > 0 && TAILQ_FIRST(&vsock.all)->state == VSOCK_OPEN) {
+		send_op(VIRTIO_VSOCK_OP_RST);
+		/* the ports are free for a new connection meanwhile */
+		vsock.io.write = vsock_real_write;
+		send_op(VIRTIO_VSOCK_OP_REQUEST);
+		(void) expect(VIRTIO_VSOCK_OP_RESPONSE);
+		again = host_accept(listen_fd);
+		send_op(VIRTIO_VSOCK_OP_RST);
+		(void) fd_close(again);
+		vsock.io.write = shim_write;
+	}
+	for (int i = 0; i < 100000 && got < sizeof(in); i++) {
+		ssize_t n = read(fd, in + got, MIN((size_t) 100, sizeof(in) - got));
+
+		got += n > 0 ? (size_t) n : 0;
+		ck_assert_int_eq(loop_step(&loop, 0), 0);
+	}
+	ck_assert_uint_eq(got, sizeof(in));
+	ck_assert_mem_eq(in, data, sizeof(in));
+	errno = 0;
+	ck_assert_int_eq(loop_step(&loop, 0), 0);
+	expect_eof(fd);
+	ck_assert_uint_eq(vsock_stats(&vsock).connections, 0);
+	(void) fd_close(fd);
+	(void) fd_close(listen_fd);
+}
+END_TEST
+
+/* The host's process is gone: the guest's bytes go nowhere, the guest learns it, and nothing spins. */
+START_TEST(host_gone)
+{
+	struct virtio_vsock_hdr header;
+	int fd = open_from_guest(NULL);
+
+	(void) fd_close(fd);
+	header = expect(VIRTIO_VSOCK_OP_SHUTDOWN);
+	if (header.flags != VSOCK_SHUT_BOTH)
+		header = expect(VIRTIO_VSOCK_OP_SHUTDOWN);
+	ck_assert_uint_eq(header.flags, VSOCK_SHUT_BOTH);
+	for (int i = 0; i < 10; i++)
+		send_packet(packet(VIRTIO_VSOCK_OP_RW), "lost", 4);
+	expect_nothing();
+	ck_assert_int_eq(loop.n_batch, 0);
+	send_op(VIRTIO_VSOCK_OP_RST);
+	ck_assert_uint_eq(vsock_stats(&vsock).connections, 0);
+}
+END_TEST
+
+static Suite *make_suite(void)
+{
+	Suite *suite = suite_create("vmm-vsock-stream");
+	TCase *tcase = tcase_create("all");
+
+	tcase_add_checked_fixture(tcase, set_up, tear_down);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, window_is_kept);
+	tcase_add_test(tcase, window_in_one_packet);
+	tcase_add_test(tcase, guest_credit);
+	tcase_add_test(tcase, credit_request_is_answered);
+	tcase_add_loop_test(tcase, stream_to_host, 0, 4);
+	tcase_add_loop_test(tcase, stream_to_guest, 0, 4);
+	tcase_add_test(tcase, host_half_closes);
+	tcase_add_test(tcase, guest_half_closes);
+	tcase_add_test(tcase, guest_stops_reading);
+	tcase_add_test(tcase, host_closes_with_data);
+	tcase_add_test(tcase, guest_gives_up_on_slow_host);
+	tcase_add_test(tcase, host_gone);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
+
+int main(void)
+{
+	SRunner *runner = srunner_create(make_suite());
+	int failed;
+
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
