@@ -84,7 +84,7 @@ static int make_device(struct double_vm *vm, const struct double_files *files)
 	case KIND_BLK:
 	case KIND_BLK_RO:
 		vm->device = &vm->blk.device;
-		r = blk_init(&vm->blk, &vm->memory, files->disk_fd, kind == KIND_BLK_RO, "villain");
+		r = blk_init(&vm->blk, &vm->memory, files->disk_fd, kind == KIND_BLK_RO, "villain", NULL);
 		return r < 0 ? r : blk_start(&vm->blk, NULL, NULL);
 	case KIND_VSOCK:
 		vm->device = &vm->vsock.device;
