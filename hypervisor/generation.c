@@ -17,7 +17,7 @@ static int write_id(const struct generation *generation)
 {
 	uint8_t id[GENERATION_SIZE];
 
-	if (getrandom(id, sizeof(id), 0) != sizeof(id))
+	if (getrandom(id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
 		return -errno;
 	memcpy(generation->id, id, sizeof(id));
 	return 0;
