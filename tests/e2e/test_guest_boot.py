@@ -173,6 +173,13 @@ class GuestEnds(unittest.TestCase):
         self.assertEqual(machine.guest.run("true")["failure"]["code"], code)
         self.assertEqual(machine.guest.info()["boot_id"], said["boot_id"])
 
+    def test_erofs_root(self):
+        machine = self.machine(st.CACHE / "images/tiny.erofs")
+        self.assertIsNone(machine.greet()["failure"])
+        done = machine.guest.run("echo changed >/etc/motd && cat /etc/motd && /bin/busybox | head -n 1 && "
+                                 "dmesg | grep -c 'erofs.*mounted'", user="root")
+        self.assertRegex(done["out"].decode(), r"^changed\nBusyBox .*\n1\n$", done)
+
     def test_image_is_no_file_system(self):
         self.check_failed(self.machine(padded(self.scratch("image"), b"no file system at all\n" * 5000)), "ROOTFS_UNREADABLE")
 
