@@ -113,6 +113,10 @@ static void feed_start(struct run *run)
 	event = of(SV_EV_VMM_SPAWNED);
 	event.spawned.vmm = &vmm;
 	feed(run, event);
+	event = of(SV_EV_VMM_JAILED);
+	event.jailed.is_whole = true;
+	event.jailed.text = "seccomp";
+	feed(run, event);
 	feed(run, of(SV_EV_VMM_STARTED));
 	feed(run, of(SV_EV_VMM_USERSPACE));
 	event = of(SV_EV_GUEST_HELLO);
