@@ -19,7 +19,6 @@ int fleet_new(struct fleet **ret, const struct fleet_config *config)
 	fleet->config = *config;
 	TAILQ_INIT(&fleet->all_nodes);
 	TAILQ_INIT(&fleet->all_sandboxes);
-	TAILQ_INIT(&fleet->queue);
 	TAILQ_INIT(&fleet->placed);
 	TAILQ_INIT(&fleet->dirty_sandboxes);
 	TAILQ_INIT(&fleet->dirty_nodes);
@@ -45,6 +44,7 @@ struct fleet *fleet_free(struct fleet *fleet)
 		free(waiter);
 	}
 	fleet_learn_forget(fleet);
+	fleet_queue_free(fleet);
 	fleet_node_free_all(fleet);
 	fleet_quota_free(fleet);
 	fleet_pools_free(fleet);
@@ -106,9 +106,7 @@ static void loaded(struct fleet *fleet)
 			continue;
 		fleet_sandbox_arm(fleet, sandbox);
 		if (sandbox->record.state == SANDBOX_PLACING) {
-			TAILQ_INSERT_TAIL(&fleet->queue, sandbox, in_queue);
-			sandbox->queued = true;
-			fleet->counts.queued++;
+			fleet_queue_add(fleet, sandbox);
 			/* no node is connected yet: that is not "no room" */
 			sandbox->queue_until_usec =
 				fleet->now.mono_usec + fleet->config.place_timeout_usec;
@@ -224,6 +222,12 @@ static void on_node_message(struct fleet *fleet, const struct fleet_event *event
 	}
 }
 
+static void set_weight(struct fleet *fleet, const struct fleet_event *event)
+{
+	if (fleet_tenant_set_weight(fleet, event->weight.tenant, event->weight.weight) < 0)
+		fleet->out->no_memory = true;
+}
+
 static void handle(struct fleet *fleet, const struct fleet_event *event)
 {
 	switch (event->type) {
@@ -232,6 +236,9 @@ static void handle(struct fleet *fleet, const struct fleet_event *event)
 	case FLEET_LOAD_SANDBOX:
 	case FLEET_LOADED:
 		on_load(fleet, event);
+		break;
+	case FLEET_TENANT_WEIGHT:
+		set_weight(fleet, event);
 		break;
 	case FLEET_NODE_ENROLLED:
 	case FLEET_NODE_REVOKED:
@@ -311,7 +318,7 @@ void fleet_step(struct fleet *fleet, struct moment now, struct rng *rng,
 	} else {
 		handle(fleet, event);
 		if (fleet->loaded && fleet->kicked)
-			fleet_start_queue_run(fleet);
+			fleet_queue_run(fleet);
 		fleet_flush(fleet);
 		out->next_usec = fleet_timers_next(&fleet->timers);
 	}

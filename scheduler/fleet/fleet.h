@@ -102,6 +102,15 @@ struct sandbox_event {
 };
 
 /* store.proto SandboxRecord. Owns everything it points to. */
+
+/* Which nodes a sandbox may be placed on, and when. */
+struct sandbox_wish {
+	char region[ID_NAME_MAX + 1];    /* "": any */
+	char cpu_class[ID_NAME_MAX + 1]; /* "": any */
+	struct sandbox_field *labels;    /* all of them */
+	size_t n_labels;
+};
+
 struct sandbox_record {
 	char id[ID_SIZE];
 	char tenant[ID_NAME_MAX + 1];
@@ -131,8 +140,12 @@ struct sandbox_record {
 	char guest_boot_id[BOOT_ID_SIZE];
 	struct sandbox_event *events; /* in order */
 	size_t n_events;
+	struct sandbox_wish wish;
+	uint32_t priority; /* among its tenant's own: higher first */
 };
 void sandbox_record_deinit(struct sandbox_record *record);
+/* *ret is NULL when n is 0, and on failure. 0 or -ENOMEM. */
+int sandbox_fields_copy(const struct sandbox_field *fields, size_t n, struct sandbox_field **ret);
 /* 0 or -ENOMEM. */
 int sandbox_record_copy(const struct sandbox_record *record, struct sandbox_record *ret);
 
@@ -233,6 +246,7 @@ const char *node_link_name(enum node_link link);
 enum fleet_event_type {
 	/* At start, in this order, before anything else: all pools, all nodes, all sandboxes, then LOADED. */
 	FLEET_LOAD_POOL, /* pool; also later, when a pool was made or changed (the shell's own record) */
+	FLEET_TENANT_WEIGHT, /* weight; at load and later: whose turn it is in the queue */
 	FLEET_LOAD_NODE,    /* node_record */
 	FLEET_LOAD_SANDBOX, /* sandbox_record (live ones, not history) */
 	FLEET_LOADED,
@@ -278,6 +292,8 @@ struct fleet_create {
 	int64_t began_us;   /* wall clock at which the request arrived: start of stage admit */
 	int64_t admit_usec; /* how long admitting took so far */
 	int64_t queue_usec; /* longest wait for room; 0: NO_CAPACITY at once (a start slot is waited for anyhow) */
+	struct sandbox_wish wish; /* copied */
+	uint32_t priority;
 	bool no_wait; /* reply as soon as it is placed and recorded; else when it is ready or failed */
 };
 
@@ -314,6 +330,10 @@ struct fleet_event {
 			const char *sandbox;
 			uint32_t timeout_s; /* from now; 0: none */
 		} set_timeout;
+		struct {
+			const char *tenant;
+			uint32_t weight; /* 1 for who was never named */
+		} weight;
 		uint64_t request; /* FLEET_FORGET */
 		struct {
 			uint64_t batch;
@@ -484,4 +504,4 @@ void fleet_count(const struct fleet *fleet, struct fleet_counts *ret);
 /* How a request of this shape would be placed now, without placing it: place/place.h */
 struct place_explanation;
 int fleet_explain(const struct fleet *fleet, const char *pool, const struct sandbox_spec *spec,
-	struct place_explanation *ret); /* 0, or -ENOENT: no such pool */
+	const struct sandbox_wish *wish, struct place_explanation *ret); /* 0, or -ENOENT: no such pool */

@@ -160,8 +160,11 @@ struct fleet {
 	struct node *nodes;
 	struct node_list all_nodes;
 	struct sandbox *sandboxes;
-	struct sandbox_list all_sandboxes, queue, dirty_sandboxes;
 	struct sandbox_list placed; /* whose placement waits for its commit, in order of batches */
+	struct sandbox_list all_sandboxes, dirty_sandboxes;
+	struct tenant_queue *queues; /* who waits for room: queue.c */
+	struct tenant_weight *weights; /* other than 1 */
+	uint64_t queue_pass, queue_run;
 	struct node_list dirty_nodes;
 	struct waiter *waiters;
 	struct tenant_use *uses;
@@ -225,7 +228,6 @@ bool fleet_sandbox_has_vm(enum sandbox_state state); /* a node may hold a VM of 
 
 /* ---- start.c: placing, sending, failing ---- */
 void fleet_start_place(struct fleet *fleet, struct sandbox *sandbox);
-void fleet_start_queue_run(struct fleet *fleet);
 /* Up to `batch` all is durable: what was placed there is placed now, and on its way. */
 void fleet_start_committed(struct fleet *fleet, uint64_t batch);
 void fleet_start_unplaced(struct fleet *fleet, struct sandbox *sandbox); /* leaves `placed` */
@@ -244,6 +246,15 @@ void fleet_sandbox_on_resend(struct fleet *fleet, struct sandbox *sandbox);
 
 /* Places it there and nowhere else, whatever is said against the node. */
 void fleet_start_on(struct fleet *fleet, struct sandbox *sandbox, struct node *node);
+
+/* ---- queue.c ---- */
+void fleet_queue_add(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_queue_leave(struct fleet *fleet, struct sandbox *sandbox);
+bool fleet_queue_has_room(const struct fleet *fleet, const char *tenant);
+bool fleet_queue_is_empty(const struct fleet *fleet);
+void fleet_queue_run(struct fleet *fleet);
+void fleet_queue_free(struct fleet *fleet);
+int fleet_tenant_set_weight(struct fleet *fleet, const char *tenant, uint32_t weight);
 
 /* ---- learn.c ---- */
 bool fleet_sandbox_is_canary(const struct sandbox *sandbox);

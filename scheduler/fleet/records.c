@@ -82,7 +82,7 @@ static void fields_free(struct sandbox_field *fields, size_t n)
 	free(fields);
 }
 
-static int fields_copy(const struct sandbox_field *fields, size_t n, struct sandbox_field **ret)
+int sandbox_fields_copy(const struct sandbox_field *fields, size_t n, struct sandbox_field **ret)
 {
 	struct sandbox_field *copy = NULL;
 
@@ -121,6 +121,9 @@ void sandbox_record_deinit(struct sandbox_record *record)
 {
 	record->spec = spec_unref(record->spec);
 	fields_free(record->metadata, record->n_metadata);
+	fields_free(record->wish.labels, record->wish.n_labels);
+	record->wish.labels = NULL;
+	record->wish.n_labels = 0;
 	free(record->stages);
 	free(record->excluded);
 	free(record->events);
@@ -139,10 +142,13 @@ int sandbox_record_copy(const struct sandbox_record *record, struct sandbox_reco
 
 	copy.spec = NULL;
 	copy.metadata = NULL;
+	copy.wish.labels = NULL;
 	copy.stages = NULL;
 	copy.excluded = NULL;
 	copy.events = NULL;
-	if (fields_copy(record->metadata, record->n_metadata, &copy.metadata) < 0 ||
+	if (sandbox_fields_copy(record->metadata, record->n_metadata, &copy.metadata) < 0 ||
+		sandbox_fields_copy(
+			record->wish.labels, record->wish.n_labels, &copy.wish.labels) < 0 ||
 		array_copy(record->stages, record->n_stages, sizeof(*record->stages), &stages) <
 			0 ||
 		array_copy(record->excluded, record->n_excluded, sizeof(*record->excluded),
@@ -150,6 +156,7 @@ int sandbox_record_copy(const struct sandbox_record *record, struct sandbox_reco
 		array_copy(record->events, record->n_events, sizeof(*record->events), &events) <
 			0) {
 		fields_free(copy.metadata, copy.metadata ? copy.n_metadata : 0);
+		fields_free(copy.wish.labels, copy.wish.labels ? copy.wish.n_labels : 0);
 		free(stages);
 		free(excluded);
 		return -ENOMEM;
@@ -180,7 +187,7 @@ int node_record_copy(const struct node_record *record, struct node_record *ret)
 	if (array_copy(record->images, record->n_images, sizeof(*record->images), &images) < 0)
 		return -ENOMEM;
 	copy.images = images;
-	if (fields_copy(record->labels, record->n_labels, &copy.labels) < 0) {
+	if (sandbox_fields_copy(record->labels, record->n_labels, &copy.labels) < 0) {
 		free(images);
 		return -ENOMEM;
 	}

@@ -59,23 +59,6 @@ void fleet_request_forget(struct fleet *fleet, uint64_t request)
 
 /* ---- create ---- */
 
-static int fields_copy(const struct sandbox_field *from, size_t n, struct sandbox_record *to)
-{
-	if (n == 0)
-		return 0;
-	to->metadata = calloc(n, sizeof(*to->metadata));
-	if (!to->metadata)
-		return -1;
-	to->n_metadata = n;
-	for (size_t i = 0; i < n; i++) {
-		to->metadata[i].key = strdup(from[i].key);
-		to->metadata[i].value = strdup(from[i].value);
-		if (!to->metadata[i].key || !to->metadata[i].value)
-			return -1;
-	}
-	return 0;
-}
-
 static struct sandbox *make(struct fleet *fleet, const struct fleet_create *create)
 {
 	struct sandbox_record record = {
@@ -94,7 +77,16 @@ static struct sandbox *make(struct fleet *fleet, const struct fleet_create *crea
 	memcpy(record.tenant, create->tenant, sizeof(record.tenant));
 	memcpy(record.pool, create->pool, sizeof(record.pool));
 	memcpy(record.template_alias, create->template_alias, sizeof(record.template_alias));
-	if (fields_copy(create->metadata, create->n_metadata, &record) == 0)
+	memcpy(record.wish.region, create->wish.region, sizeof(record.wish.region));
+	memcpy(record.wish.cpu_class, create->wish.cpu_class, sizeof(record.wish.cpu_class));
+	record.priority = create->priority;
+	if (sandbox_fields_copy(create->metadata, create->n_metadata, &record.metadata) == 0)
+		record.n_metadata = create->n_metadata;
+	if (sandbox_fields_copy(
+		    create->wish.labels, create->wish.n_labels, &record.wish.labels) == 0)
+		record.wish.n_labels = create->wish.n_labels;
+	if (record.n_metadata == create->n_metadata &&
+		record.wish.n_labels == create->wish.n_labels)
 		sandbox = fleet_sandbox_add(fleet, &record);
 	if (!sandbox) {
 		sandbox_record_deinit(&record);
@@ -120,9 +112,9 @@ void fleet_request_create(struct fleet *fleet, const struct fleet_create *create
 		refuse(fleet, create->request, FAIL_POOL_NOT_FOUND, "There is no such pool.");
 		return;
 	}
-	if (fleet->counts.queued >= fleet->config.max_queued) {
+	if (!fleet_queue_has_room(fleet, create->tenant)) {
 		refuse(fleet, create->request, FAIL_SCHEDULER_BUSY,
-			"Too many requests wait for room.");
+			"Too many requests of this tenant wait for room.");
 		return;
 	}
 	if (fleet_quota_check(fleet, fleet->now.mono_usec, create->tenant, &create->quota,
@@ -144,7 +136,12 @@ void fleet_request_create(struct fleet *fleet, const struct fleet_create *create
 	fleet_sandbox_arm(fleet, sandbox);
 	fleet_sandbox_note(
 		fleet, sandbox, STAGE_ADMIT, RESULT_OK, create->began_us, create->admit_usec, NULL);
-	fleet_start_place(fleet, sandbox);
+	if (fleet_queue_is_empty(fleet)) {
+		fleet_start_place(fleet, sandbox);
+	} else { /* others wait: it takes its turn among them, in this step */
+		fleet_queue_add(fleet, sandbox);
+		fleet_queue_run(fleet);
+	}
 	if (create->no_wait && sandbox->request) { /* still under way: it is on record */
 		fleet_emit_reply(fleet, sandbox->request, NULL, sandbox);
 		fleet_waiter_remove(fleet, sandbox->request);

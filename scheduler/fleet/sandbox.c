@@ -125,15 +125,6 @@ void fleet_sandbox_arm(struct fleet *fleet, struct sandbox *sandbox)
 		fleet->out->no_memory = true;
 }
 
-static void leave_queue(struct fleet *fleet, struct sandbox *sandbox)
-{
-	if (!sandbox->queued)
-		return;
-	TAILQ_REMOVE(&fleet->queue, sandbox, in_queue);
-	sandbox->queued = false;
-	fleet->counts.queued--;
-}
-
 void fleet_sandbox_move(struct fleet *fleet, struct sandbox *sandbox, enum sandbox_state state)
 {
 	enum sandbox_state from = sandbox->record.state;
@@ -145,7 +136,7 @@ void fleet_sandbox_move(struct fleet *fleet, struct sandbox *sandbox, enum sandb
 	sandbox->since_usec = fleet->now.mono_usec;
 	sandbox->resends = 0;
 	fleet_timer_stop(&fleet->timers, &sandbox->resend);
-	leave_queue(fleet, sandbox);
+	fleet_queue_leave(fleet, sandbox);
 	fleet_start_unplaced(fleet, sandbox);
 	fleet_sandbox_arm(fleet, sandbox);
 	fleet_quota_count(fleet, sandbox);
@@ -266,7 +257,7 @@ struct sandbox *fleet_sandbox_add(struct fleet *fleet, struct sandbox_record *re
 void fleet_sandbox_remove(struct fleet *fleet, struct sandbox *sandbox)
 {
 	fleet->counts.sandboxes[sandbox->record.state]--;
-	leave_queue(fleet, sandbox);
+	fleet_queue_leave(fleet, sandbox);
 	fleet_start_unplaced(fleet, sandbox);
 	fleet_sandbox_detach(fleet, sandbox);
 	fleet_timer_stop(&fleet->timers, &sandbox->deadline);
@@ -316,6 +307,10 @@ void fleet_sandbox_demand(const struct sandbox *sandbox, struct place_demand *re
 		.disk_mib = spec->disk_mib,
 		.vcpus = spec->vcpus,
 		.tenant = sandbox->record.tenant,
+		.region = sandbox->record.wish.region,
+		.cpu_class = sandbox->record.wish.cpu_class,
+		.labels = sandbox->record.wish.labels,
+		.n_labels = sandbox->record.wish.n_labels,
 	};
 	memcpy(ret->image_digest, spec->image_digest, sizeof(ret->image_digest));
 }

@@ -10,9 +10,6 @@
 #include "fleet/internal.h"
 
 #define RESEND_DOUBLINGS 3
-#define QUEUE_TRIES 128 /* waiting requests looked at in one step */
-#define QUEUE_MISSES 4  /* that found no room, before the rest waits for the next step */
-#define QUEUE_RETRY_USEC (250 * 1000)
 #define CALLING_USEC (15 * USEC_PER_SEC) /* longer than a node's back-off at first */
 
 /* ---- commands ---- */
@@ -197,19 +194,6 @@ static void place_failed(struct fleet *fleet, struct sandbox *sandbox, struct er
 	fleet_sandbox_end(fleet, sandbox, END_FAILED, &why);
 }
 
-static void queue_add(struct fleet *fleet, struct sandbox *sandbox)
-{
-	if (!sandbox->queued) {
-		TAILQ_INSERT_TAIL(&fleet->queue, sandbox, in_queue);
-		sandbox->queued = true;
-		fleet->counts.queued++;
-	}
-	if (!fleet_timer_is_armed(&fleet->queue_timer) &&
-		fleet_timer_arm(&fleet->timers, &fleet->queue_timer,
-			fleet->now.mono_usec + QUEUE_RETRY_USEC) < 0)
-		fleet->out->no_memory = true;
-}
-
 /* Just after a start the nodes have not called yet, and an agent that restarts is away for a moment: neither is
  * the same as there being none. */
 static bool nodes_are_coming(const struct fleet *fleet, const struct sandbox *sandbox)
@@ -243,15 +227,15 @@ void fleet_start_place(struct fleet *fleet, struct sandbox *sandbox)
 		return;
 	case PLACE_NO_MEMORY:
 		fleet->out->no_memory = true;
-		queue_add(fleet, sandbox);
+		fleet_queue_add(fleet, sandbox);
 		return;
 	case PLACE_WAIT:
-		queue_add(fleet, sandbox);
+		fleet_queue_add(fleet, sandbox);
 		return;
 	case PLACE_NO_ROOM:
 		if (fleet->now.mono_usec < sandbox->queue_until_usec ||
 			nodes_are_coming(fleet, sandbox)) {
-			queue_add(fleet, sandbox);
+			fleet_queue_add(fleet, sandbox);
 			return;
 		}
 		place_refuse(fleet->place, sandbox->record.pool, &demand, &err);
@@ -268,26 +252,6 @@ void fleet_start_on(struct fleet *fleet, struct sandbox *sandbox, struct node *n
 	if (place_reserve(fleet->place, node->place, &demand, true) < 0)
 		fleet->out->no_memory = true;
 	dispatch(fleet, sandbox, node);
-}
-
-/* In order of arrival. A few that find no room end the turn: each costs a scan of its pool. */
-void fleet_start_queue_run(struct fleet *fleet)
-{
-	struct sandbox *sandbox, *next;
-	unsigned int tries = 0, misses = 0;
-
-	fleet->kicked = false;
-	for (sandbox = TAILQ_FIRST(&fleet->queue); sandbox; sandbox = next) {
-		next = TAILQ_NEXT(sandbox, in_queue);
-		fleet_start_place(fleet, sandbox);
-		misses += sandbox->queued;
-		if (++tries == QUEUE_TRIES || misses == QUEUE_MISSES)
-			break;
-	}
-	if (!TAILQ_EMPTY(&fleet->queue) && !fleet_timer_is_armed(&fleet->queue_timer) &&
-		fleet_timer_arm(&fleet->timers, &fleet->queue_timer,
-			fleet->now.mono_usec + QUEUE_RETRY_USEC) < 0)
-		fleet->out->no_memory = true;
 }
 
 /* ---- progress ---- */

@@ -120,9 +120,13 @@ void fleet_count(const struct fleet *fleet, struct fleet_counts *ret)
 }
 
 int fleet_explain(const struct fleet *fleet, const char *pool, const struct sandbox_spec *spec,
-	struct place_explanation *ret)
+	const struct sandbox_wish *wish, struct place_explanation *ret)
 {
 	struct place_demand demand = {
+		.region = wish->region,
+		.cpu_class = wish->cpu_class,
+		.labels = wish->labels,
+		.n_labels = wish->n_labels,
 		.memory_mib = spec_memory_cost(spec),
 		.disk_mib = spec->disk_mib,
 		.vcpus = spec->vcpus,

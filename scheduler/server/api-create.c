@@ -81,6 +81,8 @@ static void start(struct api_request *req, const struct create_request *request,
 	create.spec = request->spec;
 	create.metadata = request->metadata;
 	create.n_metadata = request->n_metadata;
+	create.wish = request->wish;
+	create.priority = request->priority;
 	create.trace = req->trace;
 	create.began_us = req->began_us;
 	create.admit_usec = clock_monotonic_usec() - req->began_usec;

@@ -10,7 +10,8 @@
 #define CREATE_BODY                                                                                                    \
 	"`templateID` (\"base\"), `timeout` s, `metadata` {string: string}, `envVars` {string: string}, `vcpus` or "   \
 	"`cpuCount` (1 to 32), `memoryMB`, `diskSizeMB`, `setupCommand` (run with `sh -c` before it is ready), "       \
-	"`setupTimeoutMs`, `secure`, `pool`, `queueTimeoutMs` (longest wait for room; 0: none). All optional; others " \
+	"`setupTimeoutMs`, `secure`, `pool`, `queueTimeoutMs` (longest wait for room; 0: none), " \
+	"`region`, `labels` {string: string} and `cpuClass` that the node must have, `priority` (0 to 9, among the tenant's own). All optional; others " \
 	"are ignored."
 #define SANDBOX_ANSWER                                                                             \
 	"Sandbox: `sandboxID templateID clientID alias envdVersion domain envdAccessToken trafficAccessToken`"

@@ -141,7 +141,7 @@ void api_explain(struct api_request *req)
 		return;
 	}
 	if (fleet_explain(shell_fleet(req->server->shell), request.pool, request.spec,
-		    &explanation) < 0) {
+		    &request.wish, &explanation) < 0) {
 		(void)err_set(&err, FAIL_POOL_NOT_FOUND, ENOENT, "there is no such pool");
 		api_fail(req, &err);
 	} else {

@@ -160,6 +160,8 @@ static bool encode_events(const struct sandbox_record *record, Croft__SandboxRec
 static bool encode_sandbox_texts(const struct sandbox_record *record, Croft__SandboxRecord *message)
 {
 	return codec_set(&message->id, record->id) && codec_set(&message->tenant, record->tenant) &&
+	       codec_set(&message->region, record->wish.region) &&
+	       codec_set(&message->cpu_class, record->wish.cpu_class) &&
 	       codec_set(&message->pool, record->pool) && codec_set(&message->node, record->node) &&
 	       codec_set(&message->state, sandbox_state_name(record->state)) &&
 	       codec_set(&message->template_alias, record->template_alias) &&
@@ -191,8 +193,11 @@ Croft__SandboxRecord *codec_sandbox_encode(const struct sandbox_record *record)
 	if (!message->spec || !encode_sandbox_texts(record, message) ||
 		!encode_events(record, message) || !encode_stages(record, message) || !encode_excluded(record, message) ||
 		codec_fields_encode(record->metadata, record->n_metadata, &message->metadata,
-			&message->n_metadata) < 0)
+			&message->n_metadata) < 0 ||
+		codec_fields_encode(record->wish.labels, record->wish.n_labels, &message->labels,
+			&message->n_labels) < 0)
 		return NULL;
+	message->priority = record->priority;
 	if (err_is_set(&record->failure) && !(message->failure = failure_encode(&record->failure)))
 		return NULL;
 	owner = NULL;
@@ -233,8 +238,11 @@ static int decode_lists(const Croft__SandboxRecord *message, struct sandbox_reco
 			COPY(to->detail, message->events[i]->detail);
 		}
 	}
-	return codec_fields_decode(
-		message->metadata, message->n_metadata, &record->metadata, &record->n_metadata);
+	if (codec_fields_decode(message->metadata, message->n_metadata, &record->metadata,
+		    &record->n_metadata) < 0)
+		return -ENOMEM;
+	return codec_fields_decode(message->labels, message->n_labels, &record->wish.labels,
+		&record->wish.n_labels);
 }
 
 int codec_sandbox_decode(const char *key, const void *data, size_t size, struct sandbox_record *ret,
@@ -274,6 +282,9 @@ int codec_sandbox_decode(const char *key, const void *data, size_t size, struct 
 	record.end_reason = end_reason_by_name(message->end_reason);
 	record.attempts = message->attempts;
 	record.report_version = message->report_version;
+	record.priority = message->priority;
+	COPY(record.wish.region, message->region);
+	COPY(record.wish.cpu_class, message->cpu_class);
 	if (message->failure)
 		failure_decode(message->failure, &record.failure);
 	if (decode_lists(message, &record) < 0) {

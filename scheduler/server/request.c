@@ -13,13 +13,18 @@
 
 #define COPY(to, from) ((void)snprintf(to, sizeof(to), "%s", from))
 #define SECRET_BYTES 25
+#define LABELS_MAX 32
+#define LABEL_MAX 128
+#define PRIORITY_MAX 9
 
 void create_request_deinit(struct create_request *request)
 {
 	request->spec = spec_unref(request->spec);
 	codec_fields_free(request->metadata, request->n_metadata);
+	codec_fields_free(request->wish.labels, request->wish.n_labels);
 	request->metadata = NULL;
-	request->n_metadata = 0;
+	request->wish.labels = NULL;
+	request->n_metadata = request->wish.n_labels = 0;
 }
 
 static int invalid(const char *field, const char *why, struct err *reterr)
@@ -104,37 +109,70 @@ static int read_env(json_t *body, struct sandbox_spec *spec, struct err *reterr)
 	return 0;
 }
 
-static int read_metadata(json_t *body, struct create_request *request, struct err *reterr)
+struct fields_limit {
+	const char *name;
+	size_t most, text_max;
+	const char *complaint; /* about what is none */
+};
+
+static bool is_text(const json_t *value, size_t max)
 {
-	json_t *metadata = json_object_get(body, "metadata"), *value;
+	return json_is_string(value) && json_string_length(value) <= max &&
+	       strlen(json_string_value(value)) == json_string_length(value);
+}
+
+static int read_fields(json_t *body, const struct fields_limit *limit, struct sandbox_field **fields,
+	size_t *n, struct err *reterr)
+{
+	json_t *object = json_object_get(body, limit->name), *value;
 	const char *name;
 
-	if (!metadata || json_is_null(metadata))
+	if (!object || json_is_null(object) || (json_is_object(object) && !json_object_size(object)))
 		return 0;
-	if (!json_is_object(metadata))
-		return invalid("metadata", "must be an object of strings", reterr);
-	if (json_object_size(metadata) > METADATA_MAX)
-		return invalid("metadata", "has more than 64 entries", reterr);
-	if (json_object_size(metadata) == 0)
-		return 0;
-	request->metadata = calloc(json_object_size(metadata), sizeof(*request->metadata));
-	if (!request->metadata)
-		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for metadata");
-	json_object_foreach(metadata, name, value)
+	if (!json_is_object(object))
+		return invalid(limit->name, "must be an object of strings", reterr);
+	if (json_object_size(object) > limit->most)
+		return invalid(limit->name, "has too many entries", reterr);
+	*fields = calloc(json_object_size(object), sizeof(**fields));
+	if (!*fields)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for %s", limit->name);
+	json_object_foreach(object, name, value)
 	{
-		struct sandbox_field *field = &request->metadata[request->n_metadata];
+		struct sandbox_field *field = &(*fields)[*n];
 
-		if (!json_is_string(value) || strlen(name) > METADATA_TEXT_MAX ||
-			json_string_length(value) > METADATA_TEXT_MAX ||
-			strlen(json_string_value(value)) != json_string_length(value))
-			return invalid("metadata",
-				"must be an object of strings of at most 4096 bytes", reterr);
-		request->n_metadata++;
+		if (strlen(name) > limit->text_max || !is_text(value, limit->text_max))
+			return invalid(limit->name, limit->complaint, reterr);
+		++*n;
 		field->key = strdup(name);
 		field->value = strdup(json_string_value(value));
 		if (!field->key || !field->value)
-			return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for metadata");
+			return err_set(
+				reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for %s", limit->name);
 	}
+	return 0;
+}
+
+/* Where it may be placed, and before which others of the same tenant. */
+static int read_wish(json_t *body, struct create_request *request, struct err *reterr)
+{
+	static const struct fields_limit labels = { "labels", LABELS_MAX, LABEL_MAX,
+		"must be an object of strings of at most 128 bytes" };
+	const char *region = "", *cpu_class = "";
+	uint64_t priority = 0;
+	int r = read_fields(
+		body, &labels, &request->wish.labels, &request->wish.n_labels, reterr);
+
+	if (r == 0)
+		r = json_get_string(body, "region", ID_NAME_MAX, &region, reterr);
+	if (r == 0)
+		r = json_get_string(body, "cpuClass", ID_NAME_MAX, &cpu_class, reterr);
+	if (r == 0)
+		r = json_get_u64(body, "priority", 0, PRIORITY_MAX, &priority, reterr);
+	if (r < 0)
+		return r;
+	COPY(request->wish.region, region);
+	COPY(request->wish.cpu_class, cpu_class);
+	request->priority = (uint32_t)priority;
 	return 0;
 }
 
@@ -204,6 +242,8 @@ static void make_token(struct rng *rng, char *ret, size_t size)
 int create_request_read(const json_t *body, struct server *server, const char *tenant,
 	struct create_request *ret, struct err *reterr)
 {
+	static const struct fields_limit metadata = { "metadata", METADATA_MAX, METADATA_TEXT_MAX,
+		"must be an object of strings of at most 4096 bytes" };
 	struct create_request request = { .spec = spec_new() };
 	json_t *members = (json_t *)(uintptr_t)body; /* jansson iterates over what is not const */
 	uint64_t queue_ms = 0;
@@ -216,7 +256,10 @@ int create_request_read(const json_t *body, struct server *server, const char *t
 	if (r == 0)
 		r = read_env(members, request.spec, reterr);
 	if (r == 0)
-		r = read_metadata(members, &request, reterr);
+		r = read_fields(
+			members, &metadata, &request.metadata, &request.n_metadata, reterr);
+	if (r == 0)
+		r = read_wish(members, &request, reterr);
 	if (r == 0)
 		r = json_get_u64(body, "queueTimeoutMs", 0, 3600 * 1000, &queue_ms, reterr);
 	if (r == 0)

@@ -22,6 +22,8 @@ struct create_request {
 	char alias[ID_NAME_MAX + 1];
 	struct sandbox_field *metadata;
 	size_t n_metadata;
+	struct sandbox_wish wish;
+	uint32_t priority;
 	int64_t queue_usec;
 };
 void create_request_deinit(struct create_request *request);

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who waits for room and gets it: no tenant starves another, weights, priorities among a tenant's own, what is too
+ * large holds up nobody, and nobody fills the queue.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "fleet/fleet.h"
+
+#define POOL "pool"
+#define DIGEST "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define NODE "aaaaaaaaaaaaaaaaaaaa"
+#define SLOTS 4
+#define COMMANDS_MAX 1024
+
+struct command {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	char tenant; /* its first letter, from the record */
+	uint64_t memory_mib;
+};
+
+static struct rig {
+	struct fleet *fleet;
+	struct rng rng;
+	struct moment now;
+	struct fleet_actions out;
+	struct command commands[COMMANDS_MAX]; /* in order */
+	size_t n_commands, n_ended;
+	uint64_t request;
+	enum fail_code last_code;
+} rig;
+
+static char tenant_of(const char *id)
+{
+	return *fleet_sandbox_tenant(rig.fleet, id);
+}
+
+static void feed(struct fleet_event event)
+{
+	fleet_actions_clear(&rig.out);
+	fleet_step(rig.fleet, rig.now, &rig.rng, &event, &rig.out);
+	ck_assert(!rig.out.no_memory);
+	for (size_t i = 0; i < rig.out.n_sends; i++) {
+		const struct fleet_send *send = &rig.out.sends[i];
+		struct command *command = &rig.commands[rig.n_commands];
+
+		if (send->type != SEND_CREATE)
+			continue;
+		ck_assert_uint_lt(rig.n_commands++, COMMANDS_MAX);
+		memcpy(command->sandbox, send->create.sandbox, ID_SIZE);
+		command->generation = send->create.generation;
+		command->tenant = tenant_of(command->sandbox);
+		command->memory_mib = send->create.spec->memory_mib;
+	}
+	rig.last_code = rig.out.n_replies ? rig.out.replies[0].err.code : FAIL_NONE;
+}
+
+static struct fleet_event of_node(enum fleet_event_type type)
+{
+	struct fleet_event event = { .type = type, .session = 1 };
+
+	memcpy(event.node, NODE, ID_SIZE);
+	return event;
+}
+
+static void create(const char *tenant, uint32_t priority, uint64_t memory_mib)
+{
+	struct sandbox_spec *spec = spec_new();
+	struct fleet_create create = { .request = ++rig.request,
+		.pool = POOL,
+		.spec = spec,
+		.priority = priority,
+		.queue_usec = 3600 * USEC_PER_SEC };
+
+	memcpy(create.tenant, tenant, strlen(tenant) + 1);
+	memcpy(spec->template_name, "base", 5);
+	memcpy(spec->image_digest, DIGEST, DIGEST_SIZE);
+	spec->vcpus = 1;
+	spec->memory_mib = memory_mib;
+	feed((struct fleet_event){ .type = FLEET_CREATE, .create = &create });
+	spec_unref(spec);
+}
+
+static void report(const struct command *command, enum report_state state, uint64_t version)
+{
+	struct fleet_event event = of_node(FLEET_NODE_REPORT);
+	struct sandbox_report report = { .generation = command->generation,
+		.version = version,
+		.state = state,
+		.accepted = true,
+		.end_reason = state == REPORT_ENDED ? END_GUEST : END_NONE };
+
+	memcpy(report.sandbox, command->sandbox, ID_SIZE);
+	event.report = &report;
+	feed(event);
+}
+
+/* The oldest that has room lives and ends: its room comes free. Returns whose the next one to start was. */
+static char next(void)
+{
+	struct command command = rig.commands[rig.n_ended++];
+	size_t before = rig.n_commands;
+
+	report(&command, REPORT_RUNNING, 1);
+	report(&command, REPORT_ENDED, 2);
+	return rig.n_commands > before ? rig.commands[before].tenant : '-';
+}
+
+static void setup(void)
+{
+	struct pool_record pool = { .name = POOL, .cpu_overcommit_percent = 400 };
+	struct node_record record = { .id = NODE, .machine = NODE, .pool = POOL };
+	struct hello hello = { .instance = NODE,
+		.machine = NODE,
+		.capacity = { 20000, 64, 500000, SLOTS, SLOTS, 4 },
+		.boot_id = "boot" };
+	struct fleet_event event = of_node(FLEET_NODE_HELLO);
+	struct fleet_config config;
+
+	memset(&rig, 0, sizeof(rig));
+	rig.rng = rng_seeded(1);
+	rig.now = (struct moment){ 1000 * USEC_PER_SEC, INT64_C(1750000000) * USEC_PER_SEC };
+	fleet_config_default(&config);
+	config.epoch = 5;
+	config.max_queued = 200;
+	record.health.is_proven = true;
+	ck_assert_int_eq(fleet_new(&rig.fleet, &config), 0);
+	feed((struct fleet_event){ .type = FLEET_LOAD_POOL, .pool = &pool });
+	feed((struct fleet_event){ .type = FLEET_LOAD_NODE, .node_record = &record });
+	feed((struct fleet_event){ .type = FLEET_LOADED });
+	event.hello = &hello;
+	feed(event);
+	for (unsigned int i = 0; i < SLOTS; i++)
+		create("full", 0, 256);
+	ck_assert_uint_eq(rig.n_commands, SLOTS);
+}
+
+static void teardown(void)
+{
+	rig.fleet = fleet_free(rig.fleet);
+	fleet_actions_clear(&rig.out);
+}
+
+START_TEST(test_no_tenant_starves_another)
+{
+	unsigned int b = 0, c = 0;
+
+	for (unsigned int i = 0; i < 80; i++)
+		create("a", 0, 256);
+	create("b", 0, 256);
+	create("b", 0, 256);
+	create("c", 9, 256); /* a priority takes nothing from others */
+	for (unsigned int i = 0; i < 6; i++) {
+		char who = next();
+
+		b += who == 'b';
+		c += who == 'c';
+	}
+	ck_assert_uint_eq(b, 2);
+	ck_assert_uint_eq(c, 1);
+}
+END_TEST
+
+START_TEST(test_weights)
+{
+	unsigned int a = 0, b = 0;
+
+	feed((struct fleet_event){
+		.type = FLEET_TENANT_WEIGHT, .weight = { .tenant = "a", .weight = 3 } });
+	for (unsigned int i = 0; i < 50; i++) {
+		create("a", 0, 256);
+		create("b", 0, 256);
+	}
+	for (unsigned int i = 0; i < 40; i++) {
+		char who = next();
+
+		a += who == 'a';
+		b += who == 'b';
+	}
+	ck_assert_uint_eq(a + b, 40);
+	ck_assert_uint_ge(a, 29);
+	ck_assert_uint_le(a, 31);
+}
+END_TEST
+
+START_TEST(test_priority_among_ones_own)
+{
+	create("a", 0, 256);
+	create("a", 5, 300);
+	create("a", 5, 310);
+	create("a", 9, 400);
+	(void)next();
+	(void)next();
+	(void)next();
+	(void)next();
+	ck_assert_uint_eq(rig.commands[SLOTS].memory_mib, 400);
+	ck_assert_uint_eq(rig.commands[SLOTS + 1].memory_mib, 300);
+	ck_assert_uint_eq(rig.commands[SLOTS + 2].memory_mib, 310);
+	ck_assert_uint_eq(rig.commands[SLOTS + 3].memory_mib, 256);
+}
+END_TEST
+
+/* Forty tenants whose requests fit nowhere stand in front of one that fits. */
+START_TEST(test_what_does_not_fit_holds_up_nobody)
+{
+	char name[3] = "x0";
+
+	for (unsigned int i = 0; i < 40; i++) {
+		name[1] = (char)('0' + i);
+		create(name, 0, 30000 + i);
+	}
+	create("b", 0, 256);
+	ck_assert_int_eq(next(), 'b');
+}
+END_TEST
+
+START_TEST(test_nobody_fills_the_queue)
+{
+	unsigned int refused = 0;
+
+	for (unsigned int i = 0; i < 300; i++) {
+		create("a", 0, 256);
+		refused += rig.last_code == FAIL_SCHEDULER_BUSY;
+	}
+	ck_assert_uint_eq(refused, 200);
+	create("b", 0, 256);
+	ck_assert_int_eq(rig.last_code, FAIL_NONE);
+	ck_assert((next() == 'b') != (next() == 'b')); /* one turn each */
+}
+END_TEST
+
+/* At capacity nothing counts as an attempt, however long it waits. */
+START_TEST(test_waiting_costs_no_attempt)
+{
+	struct sandbox_record record;
+
+	create("a", 0, 256);
+	for (unsigned int i = 0; i < 100; i++) {
+		struct fleet_event beat = of_node(FLEET_NODE_HEARTBEAT);
+		struct heartbeat heartbeat = { .schedulable = true };
+
+		rig.now.mono_usec += USEC_PER_SEC;
+		beat.heartbeat = &heartbeat;
+		feed(beat);
+		feed((struct fleet_event){ .type = FLEET_TICK });
+	}
+	ck_assert_int_eq(next(), 'a');
+	ck_assert_int_eq(
+		fleet_sandbox_get(rig.fleet, rig.commands[SLOTS].sandbox, &record, NULL), 0);
+	ck_assert_uint_eq(record.attempts, 1);
+	sandbox_record_deinit(&record);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("fleet-queue");
+	TCase *tcase = tcase_create("queue");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, test_no_tenant_starves_another);
+	tcase_add_test(tcase, test_weights);
+	tcase_add_test(tcase, test_priority_among_ones_own);
+	tcase_add_test(tcase, test_what_does_not_fit_holds_up_nobody);
+	tcase_add_test(tcase, test_nobody_fills_the_queue);
+	tcase_add_test(tcase, test_waiting_costs_no_attempt);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
