@@ -22,6 +22,10 @@ enum plant {
 	PLANT_ACK_BEFORE_JOURNAL,      /* node: the report leaves before the journal write */
 	PLANT_TOMBSTONE_DROPPED,       /* node: forgotten before the scheduler acknowledged */
 	PLANT_OLD_EPOCH_ACCEPTED,      /* node: an older leader is obeyed */
+	PLANT_RENAME_WITHOUT_SYNC,     /* node: the journal's directory is not synced */
+	PLANT_HELLO_BY_ROUTE,          /* link: a route is who was there before */
+	PLANT_QUARANTINE_FORGOTTEN,    /* fleet: by a restart */
+	PLANT_HISTORY_BEFORE_COMMIT,   /* fleet: an ended sandbox leaves the store one batch before its history */
 	PLANT_EMPTY_SET_DESTROYS,      /* node: a partial or empty set destroys what it does not name */
 	PLANT_MAX_,
 

@@ -23,6 +23,7 @@ int fleet_new(struct fleet **ret, const struct fleet_config *config)
 	TAILQ_INIT(&fleet->dirty_sandboxes);
 	TAILQ_INIT(&fleet->dirty_nodes);
 	fleet->replace_timer = (struct timer)TIMER_NULL(TIMER_REPLACE, NULL);
+	TAILQ_INIT(&fleet->late);
 	fleet->queue_timer = (struct timer)TIMER_NULL(TIMER_QUEUE, NULL);
 	r = place_new(&fleet->place);
 	if (r < 0)
@@ -164,6 +165,8 @@ static void on_load(struct fleet *fleet, const struct fleet_event *event)
 		if (!fleet_node_find(fleet, event->node_record->id) &&
 			fleet_node_add(fleet, event->node_record) < 0)
 			fleet->out->no_memory = true;
+		if (PLANTED(QUARANTINE_FORGOTTEN))
+			fleet_learn_pardoned(fleet, fleet_node_find(fleet, event->node_record->id));
 	} else if (event->type == FLEET_LOAD_SANDBOX) {
 		load_sandbox(fleet, event->sandbox_record);
 	} else {

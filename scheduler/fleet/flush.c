@@ -35,6 +35,12 @@ static void flush_reply(struct fleet *fleet, const struct held_reply *held)
 static void flush_sandbox(struct fleet *fleet, struct sandbox *sandbox)
 {
 	if (sandbox->record.state == SANDBOX_ENDED) {
+		if (PLANTED(HISTORY_BEFORE_COMMIT) && !sandbox->is_new && !sandbox->queued) {
+			fleet_emit_delete_sandbox(fleet, sandbox->record.id);
+			sandbox->queued = sandbox->is_new = true; /* its history follows with the next step */
+			TAILQ_INSERT_TAIL(&fleet->late, sandbox, in_dirty);
+			return;
+		}
 		/* History first: a store that must split a large batch loses neither. */
 		fleet_emit_put_sandbox(fleet, sandbox, FLEET_PUT_HISTORY);
 		if (!sandbox->is_new) /* ended in the step that made it: there never was a record */
@@ -56,6 +62,12 @@ void fleet_flush(struct fleet *fleet)
 	fleet->n_replies = 0;
 	if (PLANTED(REPLY_BEFORE_COMMIT) && fleet->out->n_replies)
 		return; /* the records follow with the next step */
+	while (PLANTED(HISTORY_BEFORE_COMMIT) && (sandbox = TAILQ_FIRST(&fleet->late))) {
+		TAILQ_REMOVE(&fleet->late, sandbox, in_dirty);
+		sandbox->queued = false;
+		sandbox->dirty = false;
+		flush_sandbox(fleet, sandbox);
+	}
 	while ((node = TAILQ_FIRST(&fleet->dirty_nodes))) {
 		TAILQ_REMOVE(&fleet->dirty_nodes, node, in_dirty);
 		node->dirty = false;

@@ -162,6 +162,7 @@ struct fleet {
 	struct sandbox *sandboxes;
 	struct sandbox_list placed; /* whose placement waits for its commit, in order of batches */
 	struct sandbox_list all_sandboxes, dirty_sandboxes;
+	struct sandbox_list late; /* of a planted fault: flush.c */
 	struct tenant_queue *queues; /* who waits for room: queue.c */
 	struct tenant_weight *weights; /* other than 1 */
 	uint64_t queue_pass, queue_run;

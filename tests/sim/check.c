@@ -32,6 +32,15 @@ void check_spawn(struct sim *sim, const struct sim_node *node, const struct vm *
 			(unsigned long long)node->capacity.memory_mib);
 }
 
+/* Three failed attempts of anybody are what a node without KVM may cost, ever. */
+void check_broken(struct sim *sim, struct sim_node *node, const char *sandbox)
+{
+	if (sim_truth(sim, sandbox)->is_canary || ++node->n_broken <= 3)
+		return;
+	sim_violation(sim, "node %d has no KVM and failed a %uth start of a client", node->number,
+		node->n_broken);
+}
+
 /* A running sandbox that was acknowledged is killed only when somebody asked. */
 void check_kill(struct sim *sim, const struct vm *vm)
 {
@@ -43,7 +52,7 @@ void check_kill(struct sim *sim, const struct vm *vm)
 
 static void check_reservations(struct sim *sim)
 {
-	for (int i = 0; i < N_NODES; i++) {
+	for (int i = 0; i < sim->n_nodes; i++) {
 		const struct node_capacity *capacity = &sim->nodes[i].capacity;
 		struct fleet_node_view view;
 
@@ -57,6 +66,20 @@ static void check_reservations(struct sim *sim)
 				"reservations on node %d are above its capacity: %llu of %llu MiB, %u sandboxes",
 				i, (unsigned long long)view.memory_reserved_mib,
 				(unsigned long long)capacity->memory_mib, view.n_sandboxes);
+	}
+}
+
+static void check_tenants(struct sim *sim)
+{
+	char ids[512][ID_SIZE], tenant[] = TENANT;
+	size_t n;
+
+	for (char last = 'a'; last < 'a' + TENANTS; last++) {
+		tenant[sizeof(tenant) - 2] = last;
+		n = fleet_sandbox_list(sim->scheduler.fleet, tenant, "", ids, ARRAY_LEN(ids));
+		for (size_t i = 0; i < n; i++)
+			if (strcmp(fleet_sandbox_tenant(sim->scheduler.fleet, ids[i]), tenant) != 0)
+				sim_violation(sim, "%s is shown to %s", ids[i], tenant);
 	}
 }
 
@@ -132,9 +155,11 @@ void check_step(struct sim *sim)
 
 	if (sim->scheduler.fleet && (all || sim->fleet_stepped)) {
 		check_reservations(sim);
+		if (all)
+			check_tenants(sim);
 		check_fleet_deadlines(sim);
 	}
-	for (int i = 0; i < N_NODES; i++)
+	for (int i = 0; i < sim->n_nodes; i++)
 		if (sim->nodes[i].core && (all || sim->nodes[i].stepped)) {
 			check_node_deadlines(sim, &sim->nodes[i]);
 			sim->nodes[i].stepped = false;
@@ -168,7 +193,7 @@ void check_settled(struct sim *sim)
 		return;
 	}
 	fleet_count(sim->scheduler.fleet, &counts);
-	if (counts.nodes[NODE_READY] != N_NODES)
+	if (counts.nodes[NODE_READY] != (size_t)sim->n_nodes)
 		sim_violation(sim, "only %zu nodes are ready", counts.nodes[NODE_READY]);
 }
 
@@ -182,7 +207,7 @@ void check_end(struct sim *sim)
 	if (sim->scheduler.live)
 		sim_violation(sim, "leak: %s is in the store as %s", sim->scheduler.live->id,
 			sandbox_state_name(sim->scheduler.live->record.state));
-	for (int i = 0; i < N_NODES; i++) {
+	for (int i = 0; i < sim->n_nodes; i++) {
 		struct fleet_node_view view;
 
 		if (sim->nodes[i].journals)

@@ -55,6 +55,7 @@ static void create(struct sim *sim)
 	};
 	struct fleet_event event = { .type = FLEET_CREATE };
 
+	create.tenant[sizeof(TENANT) - 2] = (char)('a' + sim_between(sim, 0, TENANTS - 1));
 	trace_new(&sim->rng, &create.trace);
 	event.create = &create;
 	sim->creates++;
@@ -122,10 +123,18 @@ static void delete_all(struct sim *sim)
 		client_delete(sim, ids[i]);
 }
 
+void client_create_many(struct sim *sim, int n)
+{
+	for (int i = 0; i < n; i++)
+		create(sim);
+}
+
 void client_act(struct sim *sim)
 {
 	char id[ID_SIZE];
 
+	if (sim->is_heal)
+		return;
 	if (sim->now_usec > SETTLE_USEC) {
 		delete_all(sim);
 		(void)sim_plan(sim, SIM_CLIENT, 5 * USEC_PER_SEC, 0);

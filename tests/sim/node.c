@@ -28,7 +28,7 @@ static void journal_write(struct sim_node *node, const struct sv_journal *record
 	HASH_FIND_STR(node->journals, record->sandbox, journal);
 	if (journal) {
 		sv_journal_deinit(&journal->record);
-	} else {
+	} else { /* a file that is new in its directory is there after a power cut when that was synced */
 		journal = calloc(1, sizeof(*journal));
 		if (!journal)
 			exit(3);
@@ -37,6 +37,30 @@ static void journal_write(struct sim_node *node, const struct sv_journal *record
 	}
 	if (sv_journal_copy(record, &journal->record) < 0)
 		exit(3);
+	if (PLANTED(RENAME_WITHOUT_SYNC))
+		return;
+	if (journal->is_durable)
+		sv_journal_deinit(&journal->durable);
+	if (sv_journal_copy(record, &journal->durable) < 0)
+		exit(3);
+	journal->is_durable = true;
+}
+
+/* What was not synced is gone, and what was comes back. */
+static void journals_after_power_cut(struct sim_node *node)
+{
+	struct sim_journal *journal, *next;
+
+	HASH_ITER (hh, node->journals, journal, next) {
+		sv_journal_deinit(&journal->record);
+		if (journal->is_durable) {
+			if (sv_journal_copy(&journal->durable, &journal->record) < 0)
+				exit(3);
+			continue;
+		}
+		HASH_DEL(node->journals, journal);
+		free(journal);
+	}
 }
 
 static void journal_remove(struct sim_node *node, const char *id)
@@ -48,6 +72,8 @@ static void journal_remove(struct sim_node *node, const char *id)
 		return;
 	HASH_DEL(node->journals, journal);
 	sv_journal_deinit(&journal->record);
+	if (journal->is_durable)
+		sv_journal_deinit(&journal->durable);
 	free(journal);
 }
 
@@ -209,6 +235,14 @@ static void act_start(struct sim *sim, struct sim_node *node, const struct sv_ac
 	if (!vm || vm->is_started)
 		return;
 	vm->is_started = true;
+	if (node->is_broken) {
+		result = plan_result(sim, node, action, SV_EV_VMM_EXITED, in);
+		result->exit = SV_EXIT_START_FAILED;
+		(void)err_set(&result->err, FAIL_KVM_UNAVAILABLE, 0, "No /dev/kvm.");
+		result->vm = vm->number;
+		check_broken(sim, node, action->sandbox);
+		return;
+	}
 	if (sim_chance(sim, 15)) {
 		result = plan_result(sim, node, action, SV_EV_VMM_EXITED, in);
 		result->exit = SV_EXIT_START_FAILED;
@@ -241,6 +275,8 @@ static void act_kill(struct sim *sim, struct sim_node *node, const struct sv_act
 	if (!vm)
 		return;
 	check_kill(sim, vm);
+	if (sim->now_usec < node->full_until_usec) /* why it ended may find no room in the journal */
+		sim_truth(sim, vm->sandbox)->was_hurt = true;
 	result->vm = vm->number;
 	vm->attached = node->life;
 }
@@ -278,6 +314,11 @@ static void check_report(
 	struct sim_journal *journal;
 
 	HASH_FIND_STR(node->journals, report->sandbox, journal);
+	if (journal && (!journal->is_durable ||
+			       journal->durable.state != journal->record.state ||
+			       journal->durable.generation != journal->record.generation))
+		sim_violation(sim, "node %d told of %s what a power cut would undo", node->number,
+			report->sandbox);
 	if (report->accepted && report->state != REPORT_ENDED && !journal)
 		sim_violation(sim, "node %d told of %s before it was journalled", node->number,
 			report->sandbox);
@@ -380,7 +421,7 @@ static bool perform(struct sim *sim, struct sim_node *node, const struct sv_acti
 			act(sim, node, action);
 			continue;
 		}
-		if (!sim_chance(sim, 3)) {
+		if (sim->now_usec >= node->full_until_usec && !sim_chance(sim, 3)) {
 			journal_write(node, action->journal.record);
 			if (action->journal.answer)
 				plan_result(sim, node, action, SV_EV_JOURNALLED, sim_between(sim, 50, 3000));
@@ -467,6 +508,16 @@ void node_start(struct sim *sim, struct sim_node *node)
 	(void)sim_plan(sim, SIM_CONNECT, sim_between(sim, 1000, 200000), node->number);
 }
 
+static uint64_t connection_new(struct sim *sim)
+{
+	uint64_t route = 0;
+
+	while (sim->route_taken[route])
+		route++;
+	sim->route_taken[route] = true;
+	return ++sim->next_conn * ROUTES + route;
+}
+
 static void lose_connection(struct sim *sim, struct sim_node *node)
 {
 	struct sim_event *event;
@@ -476,6 +527,7 @@ static void lose_connection(struct sim *sim, struct sim_node *node)
 	event = sim_plan(
 		sim, SIM_DISCONNECT, sim_between(sim, 100, 2 * USEC_PER_SEC), node->number);
 	event->conn = node->conn;
+	sim->route_taken[node->conn % ROUTES] = false;
 	node->conn = 0;
 }
 
@@ -501,6 +553,7 @@ void node_reboot(struct sim *sim, struct sim_node *node)
 	if (!node->core)
 		return;
 	node_crash(sim, node);
+	journals_after_power_cut(node);
 	for (vm = node->vms; vm; vm = vm->next)
 		if (vm->is_alive) {
 			sim_truth(sim, vm->sandbox)->was_hurt = true;
@@ -539,11 +592,14 @@ void node_connect(struct sim *sim, struct sim_node *node)
 	if (!node->core || node->conn)
 		return;
 	if (!sim->scheduler.fleet || sim->now_usec < node->cut_until_usec) {
-		(void)sim_plan(sim, SIM_CONNECT,
-			sim_between(sim, 500 * USEC_PER_MSEC, 2 * USEC_PER_SEC), node->number);
+		int64_t in = sim_between(sim, 500 * USEC_PER_MSEC, 2 * USEC_PER_SEC);
+
+		if (node->cut_until_usec - sim->now_usec > DAY_USEC) /* a week of vain calls */
+			in += node->cut_until_usec - sim->now_usec;
+		(void)sim_plan(sim, SIM_CONNECT, in, node->number);
 		return;
 	}
-	node->conn = ++sim->next_conn;
+	node->conn = connection_new(sim);
 	step(sim, node, &event);
 }
 

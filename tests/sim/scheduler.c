@@ -13,7 +13,7 @@
 static struct moment scheduler_now(const struct sim *sim)
 {
 	return (struct moment){ .mono_usec = sim->now_usec + USEC_PER_SEC,
-		.real_usec = REAL_BASE + sim->now_usec };
+		.real_usec = REAL_BASE + sim->now_usec + sim->scheduler.real_offset };
 }
 
 /* ---- the store ---- */
@@ -68,6 +68,8 @@ static void make_durable(struct sim *sim, const struct fleet_actions *actions)
 
 		switch (put->type) {
 		case FLEET_PUT_SANDBOX:
+			if (strchr(put->sandbox->tenant, ':'))
+				sim_truth(sim, put->id)->is_canary = true;
 			store_put(&scheduler->live, put->sandbox);
 			break;
 		case FLEET_PUT_HISTORY:
@@ -78,7 +80,7 @@ static void make_durable(struct sim *sim, const struct fleet_actions *actions)
 			store_delete(&scheduler->live, put->id);
 			break;
 		case FLEET_PUT_NODE:
-			for (int n = 0; n < N_NODES; n++)
+			for (int n = 0; n < sim->n_nodes; n++)
 				if (strcmp(scheduler->node_records[n].id, put->id) == 0) {
 					node_record_deinit(&scheduler->node_records[n]);
 					(void)node_record_copy(
@@ -93,7 +95,7 @@ static void make_durable(struct sim *sim, const struct fleet_actions *actions)
 
 static int node_by_id(const struct sim *sim, const char *id)
 {
-	for (int i = 0; i < N_NODES; i++)
+	for (int i = 0; i < sim->n_nodes; i++)
 		if (strcmp(sim->nodes[i].id, id) == 0)
 			return i;
 	return 0;
@@ -182,7 +184,7 @@ void scheduler_commit(struct sim *sim, uint64_t life)
 	}
 	scheduler->commit_planned = false;
 	check_acked(sim);
-	if (sim_chance(sim, 2)) {
+	if (sim->now_usec < scheduler->full_until_usec || sim_chance(sim, 2)) {
 		commit_failed(sim);
 		return;
 	}
@@ -267,7 +269,7 @@ static void load(struct sim *sim)
 	event.pool = &pool;
 	scheduler_step(sim, &event);
 	event.type = FLEET_LOAD_NODE;
-	for (int i = 0; i < N_NODES; i++) {
+	for (int i = 0; i < sim->n_nodes; i++) {
 		event.node_record = &scheduler->node_records[i];
 		scheduler_step(sim, &event);
 	}
@@ -324,7 +326,7 @@ void scheduler_crash(struct sim *sim)
 	scheduler->life++;
 	scheduler->stalled_until_usec = scheduler->stalled_since_usec = 0;
 	client_scheduler_died(sim);
-	for (int i = 0; i < N_NODES; i++)
+	for (int i = 0; i < sim->n_nodes; i++)
 		node_disconnect(sim, &sim->nodes[i]);
 	(void)sim_plan(sim, SIM_SCHEDULER_START,
 		sim_between(sim, 300 * USEC_PER_MSEC, 5 * USEC_PER_SEC), 0);
@@ -364,6 +366,12 @@ void scheduler_message(struct sim *sim, const struct sim_event *event)
 		memcpy(lost.node, id, sizeof(lost.node));
 		scheduler_step(sim, &lost);
 		return;
+	}
+	if (PLANTED(HELLO_BY_ROUTE)) { /* taken for whoever was on this route before */
+		int *owner = &sim->route_owner[event->conn % ROUTES];
+
+		*owner = *owner ? *owner : event->node + 1;
+		id = sim->nodes[*owner - 1].id;
 	}
 	if (!wire_to_fleet(event->bytes, id, event->conn, deliver, sim))
 		sim_violation(sim, "a node's message was not understood");
@@ -411,6 +419,7 @@ void scheduler_free(struct sim *sim)
 		store_delete(&scheduler->live, scheduler->live->id);
 	while (scheduler->history)
 		store_delete(&scheduler->history, scheduler->history->id);
-	for (int i = 0; i < N_NODES; i++)
+	for (int i = 0; i < sim->n_nodes; i++)
 		node_record_deinit(&scheduler->node_records[i]);
+	free(scheduler->node_records);
 }

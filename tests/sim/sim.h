@@ -20,9 +20,13 @@
 #include "core/supervisor.h"
 #include "fleet/fleet.h"
 
-#define N_NODES 20
+#define NODES 20
+#define HEAL_NODES 1000
+#define ROUTES 4096 /* routing ids: small and used again, as nobody promises otherwise */
+#define DAY_USEC (INT64_C(86400) * USEC_PER_SEC)
 #define POOL "pool-a"
-#define TENANT "tenant-a"
+#define TENANT "tenant-a" /* and -b, -c */
+#define TENANTS 3
 #define CHAOS_USEC (150 * USEC_PER_SEC) /* faults happen until here */
 #define SETTLE_USEC                                                                                \
 	(400 * USEC_PER_SEC) /* every request is answered and every fence resolved by here */
@@ -73,6 +77,8 @@ struct sim_event {
 struct sim_journal {
 	char sandbox[ID_SIZE];
 	struct sv_journal record;
+	struct sv_journal durable; /* what a power cut leaves */
+	bool is_durable;           /* there is such a thing */
 	UT_hash_handle hh;
 };
 
@@ -105,6 +111,9 @@ struct sim_node {
 	int64_t cut_until_usec;  /* packets of both ways are lost */
 	int64_t deaf_until_usec; /* packets to the node are lost */
 	bool stepped;             /* since the last check */
+	int64_t full_until_usec;  /* no space left on its disk */
+	bool is_broken;           /* no KVM, from the beginning until the chaos ends */
+	unsigned int n_broken;    /* starts that failed for it, of clients */
 };
 
 /* ---- the scheduler's shell ---- */
@@ -129,7 +138,9 @@ struct sim_scheduler {
 	bool commit_planned;
 	struct sim_batch *first, **last;          /* not yet durable, in order */
 	struct stored *live, *history;            /* durable */
-	struct node_record node_records[N_NODES]; /* durable */
+	struct node_record *node_records; /* durable; of each node */
+	int64_t real_offset;              /* its wall clock jumps too */
+	int64_t full_until_usec;          /* no space: every write fails */
 };
 
 /* ---- clients ---- */
@@ -150,6 +161,7 @@ struct truth {
 	bool is_deleted;      /* somebody asked for its end */
 	bool is_delete_acked; /* and was told that it will come */
 	bool has_life_time;
+	bool is_canary;      /* the scheduler's own */
 	bool was_hurt;       /* we killed its VM or its host: it may end by itself */
 	unsigned int n_live; /* VMs now */
 	uint64_t spawned;    /* highest generation that was spawned */
@@ -164,7 +176,11 @@ struct sim {
 	struct sim_event *heap;
 	size_t n_heap, heap_room;
 	uint64_t order, next_conn, next_vm, next_request;
-	struct sim_node nodes[N_NODES];
+	struct sim_node *nodes;
+	int n_nodes;
+	bool is_heal; /* a week's cut of many nodes that heal together, instead of chaos */
+	bool route_taken[ROUTES];
+	int route_owner[ROUTES]; /* who said hello there first: what a planted fault believes */
 	struct sim_scheduler scheduler;
 	struct client *clients;
 	struct truth *truths;
@@ -184,7 +200,11 @@ void sim_violation(struct sim *sim, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void sim_log(const struct sim *sim, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void sim_to_scheduler(struct sim *sim, struct sim_node *node, struct bytes bytes);
 void sim_to_node(struct sim *sim, int node, uint64_t conn, struct bytes bytes);
+void sim_begin(struct sim *sim); /* nodes, scheduler; n_nodes is set */
+void sim_turn(struct sim *sim);  /* the next event */
+int64_t sim_next_usec(const struct sim *sim); /* INT64_MAX: nothing is planned */
 void sim_run(struct sim *sim);
+void sim_heal(struct sim *sim); /* instead of sim_run(): a week's cut of HEAL_NODES nodes */
 void sim_free(struct sim *sim);
 
 /* ---- wire.c: plain structs to bytes and back ---- */
@@ -219,6 +239,7 @@ void node_free(struct sim_node *node);
 
 /* ---- client.c ---- */
 void client_act(struct sim *sim);
+void client_create_many(struct sim *sim, int n);
 void client_delete(struct sim *sim, const char *id);
 void client_reply(struct sim *sim, const struct fleet_reply *reply);
 void client_scheduler_died(struct sim *sim);
@@ -226,6 +247,7 @@ void client_scheduler_died(struct sim *sim);
 /* ---- check.c ---- */
 void check_step(struct sim *sim);
 void check_acked(struct sim *sim);
+void check_broken(struct sim *sim, struct sim_node *node, const char *sandbox);
 void check_spawn(struct sim *sim, const struct sim_node *node, const struct vm *vm);
 void check_kill(struct sim *sim, const struct vm *vm);
 void check_settled(struct sim *sim);

@@ -69,7 +69,7 @@ static struct sim_event take(struct sim *sim)
 
 bool sim_is_chaos(const struct sim *sim)
 {
-	return sim->now_usec < CHAOS_USEC;
+	return sim->now_usec < CHAOS_USEC && !sim->is_heal;
 }
 
 bool sim_chance(struct sim *sim, uint64_t permille)
@@ -194,7 +194,7 @@ static void old_leader_speaks(struct sim *sim)
 	struct sim_node *node = NULL;
 	struct vm *vm = NULL;
 
-	for (int i = 0; i < N_NODES && !vm; i++) {
+	for (int i = 0; i < sim->n_nodes && !vm; i++) {
 		node = &sim->nodes[i];
 		if (node->core && node->conn && node->highest_epoch == sim->scheduler.epoch &&
 			sim->scheduler.epoch > 1)
@@ -213,13 +213,13 @@ static void old_leader_speaks(struct sim *sim)
 
 static void fault(struct sim *sim)
 {
-	struct sim_node *node = &sim->nodes[rng_below(&sim->rng, N_NODES)];
+	struct sim_node *node = &sim->nodes[rng_below(&sim->rng, (uint64_t)sim->n_nodes)];
 	int64_t length = sim_between(sim, 1 * USEC_PER_SEC, 70 * USEC_PER_SEC);
 
 	if (!sim_is_chaos(sim))
 		return;
 	sim->faults++;
-	switch (rng_below(&sim->rng, 13)) {
+	switch (rng_below(&sim->rng, 17)) {
 	case 0:
 	case 1:
 		sim_log(sim, "FAULT node %d cut", node->number);
@@ -258,10 +258,30 @@ static void fault(struct sim *sim)
 	case 11:
 		old_leader_speaks(sim);
 		break;
+	case 13:
+		sim_log(sim, "FAULT node %d has no space", node->number);
+		node->full_until_usec = MIN(sim->now_usec + length, CHAOS_USEC);
+		break;
+	case 14:
+		sim_log(sim, "FAULT the store has no space");
+		sim->scheduler.full_until_usec = MIN(sim->now_usec + length / 8, CHAOS_USEC);
+		break;
+	case 15:
+		sim_log(sim, "FAULT scheduler's wall clock jumps");
+		sim->scheduler.real_offset +=
+			sim_between(sim, -1, 1) * 2 * 365 * DAY_USEC +
+			sim_between(sim, -600, 600) * USEC_PER_SEC;
+		break;
+	case 16:
+		sim_log(sim, "FAULT half of the nodes are cut");
+		for (int i = 0; i < sim->n_nodes; i += 2)
+			sim->nodes[(node->number + i) % sim->n_nodes].cut_until_usec =
+				MIN(sim->now_usec + length, CHAOS_USEC);
+		break;
 	case 10:
 		sim_log(sim, "FAULT scheduler and all agents killed");
 		scheduler_crash(sim);
-		for (int i = 0; i < N_NODES; i++)
+		for (int i = 0; i < sim->n_nodes; i++)
 			node_crash(sim, &sim->nodes[i]);
 		break;
 	default:
@@ -327,7 +347,12 @@ static void dispatch(struct sim *sim, struct sim_event *event)
 
 static void make_nodes(struct sim *sim)
 {
-	for (int i = 0; i < N_NODES; i++) {
+	sim->nodes = calloc((size_t)sim->n_nodes, sizeof(*sim->nodes));
+	sim->scheduler.node_records =
+		calloc((size_t)sim->n_nodes, sizeof(*sim->scheduler.node_records));
+	if (!sim->nodes || !sim->scheduler.node_records)
+		exit(3);
+	for (int i = 0; i < sim->n_nodes; i++) {
 		struct sim_node *node = &sim->nodes[i];
 		struct node_record *record = &sim->scheduler.node_records[i];
 
@@ -342,6 +367,7 @@ static void make_nodes(struct sim *sim)
 			.max_starts = 2,
 			.max_vcpus = 4,
 		};
+		node->is_broken = i == 7 && sim->seed % 3 == 0 && !sim->is_heal;
 		node->mono_offset = sim_between(sim, 0, 1000) * USEC_PER_SEC;
 		(void)snprintf(node->boot_id, sizeof(node->boot_id), "boot-%d-0", i);
 		memcpy(record->id, node->id, sizeof(record->id));
@@ -351,33 +377,53 @@ static void make_nodes(struct sim *sim)
 	}
 }
 
-void sim_run(struct sim *sim)
+/* The nodes that had no KVM get it when the chaos ends. */
+static void mend(struct sim *sim)
 {
-	bool settled = false;
+	for (int i = 0; i < sim->n_nodes; i++)
+		sim->nodes[i].is_broken = false;
+}
 
+void sim_begin(struct sim *sim)
+{
 	sim->rng = rng_seeded(sim->seed);
 	sim->core_rng = rng_seeded(~sim->seed);
 	sim->scheduler.last = &sim->scheduler.first;
 	make_nodes(sim);
 	(void)sim_plan(sim, SIM_SCHEDULER_START, 0, 0);
+}
+
+int64_t sim_next_usec(const struct sim *sim)
+{
+	return sim->n_heap ? sim->heap[0].at_usec : INT64_MAX;
+}
+
+void sim_turn(struct sim *sim)
+{
+	struct sim_event event = take(sim);
+
+	sim->now_usec = event.at_usec;
+	if (!sim_is_chaos(sim))
+		mend(sim);
+	dispatch(sim, &event);
+	sim->steps++;
+}
+
+void sim_run(struct sim *sim)
+{
+	bool settled = false;
+
+	sim->n_nodes = NODES;
+	sim_begin(sim);
 	(void)sim_plan(sim, SIM_CLIENT, 2 * USEC_PER_SEC, 0);
 	(void)sim_plan(sim, SIM_FAULT, 5 * USEC_PER_SEC, 0);
-	while (sim->n_heap) {
-		struct sim_event event = take(sim);
-
-		sim->now_usec = event.at_usec;
-		if (sim->now_usec >= SETTLE_USEC && !settled) {
+	while (sim_next_usec(sim) < END_USEC) {
+		if (sim_next_usec(sim) >= SETTLE_USEC && !settled) {
 			settled = true;
 			check_settled(sim);
 		}
-		if (sim->now_usec >= END_USEC) {
-			free(event.bytes.data);
-			free(event.result);
-			break;
-		}
-		dispatch(sim, &event);
+		sim_turn(sim);
 		check_step(sim);
-		sim->steps++;
 	}
 	check_end(sim);
 }
@@ -388,7 +434,7 @@ void sim_free(struct sim *sim)
 	struct client *client, *next_client;
 
 	scheduler_free(sim);
-	for (int i = 0; i < N_NODES; i++)
+	for (int i = 0; i < sim->n_nodes; i++)
 		node_free(&sim->nodes[i]);
 	HASH_ITER (hh, sim->truths, truth, next_truth) {
 		HASH_DEL(sim->truths, truth);
@@ -403,4 +449,5 @@ void sim_free(struct sim *sim)
 		free(sim->heap[i].result);
 	}
 	free(sim->heap);
+	free(sim->nodes);
 }
