@@ -35,13 +35,15 @@ struct trace {
 	unsigned long counts[KINDS_MAX][ROWS_MAX];
 };
 
-/* Set by the signal handler. */
-static volatile sig_atomic_t is_told;
+/* Set by the signal handler: the one that tells us, and one that is meant for the program. */
+static volatile sig_atomic_t is_told, to_forward;
 
 static void on_signal(int number)
 {
-	(void) number;
-	is_told = 1;
+	if (number == SIGUSR1)
+		is_told = 1;
+	else
+		to_forward = number;
 }
 
 static int usage(void)
@@ -123,6 +125,10 @@ static int run(struct trace *trace)
 			has_told = true;
 			interrupt_threads(trace);
 		}
+		if (to_forward) {
+			(void) kill(trace->pid, to_forward);
+			to_forward = 0;
+		}
 		tid = waitpid(-1, &status, __WALL);
 		if (tid < 0 && errno == EINTR)
 			continue;
@@ -183,6 +189,8 @@ int main(int argc, char **argv)
 	if (at + 1 >= argc)
 		return usage();
 	(void) sigaction(SIGUSR1, &action, NULL); /* no SA_RESTART: waitpid() is to return */
+	(void) sigaction(SIGTERM, &action, NULL);
+	(void) sigaction(SIGINT, &action, NULL);
 	trace.pid = start(argv + at + 1);
 	if (trace.pid < 0)
 		return 125;

@@ -63,6 +63,7 @@ static pid_t vmm_pid;
 static int control;
 static uint64_t next_id;
 static unsigned int events; /* bit per VmmEventKind */
+static const char *spawn_prefix[8]; /* what runs the VMM; NULL: nothing */
 static rlim_t spawn_descriptors; /* RLIMIT_NOFILE of the next one; 0: as it is */
 
 static inline const char *program(void)
@@ -92,6 +93,36 @@ static inline int control_connect(void)
 	return fd;
 }
 
+/* A program of the same folder as the VMM; static. */
+static inline const char *beside(const char *name)
+{
+	static char path[PATH_MAX];
+
+	(void) snprintf(path, sizeof(path), "%.*s/%s", (int) (strrchr(program(), '/') - program()), program(), name);
+	return path;
+}
+
+/* Does not return. CROFT_COUNT names a file: every start is counted into it (tests/lib/seccomp-trace.c). */
+static inline void exec_prefixed(const char *const *arguments)
+{
+	const char *count = getenv("CROFT_COUNT"), *argv[32];
+	size_t n = 0;
+
+	for (size_t i = 0; spawn_prefix[i]; i++)
+		argv[n++] = spawn_prefix[i];
+	if (count && n == 0) {
+		argv[n++] = beside("seccomp-trace");
+		argv[n++] = "--count";
+		argv[n++] = count;
+		argv[n++] = "--";
+	}
+	for (size_t i = 0; n < ARRAY_LEN(argv) - 1 && arguments[i]; i++)
+		argv[n++] = arguments[i];
+	argv[n] = NULL;
+	(void) execv(argv[0], (char *const *) (uintptr_t) argv);
+	_exit(127);
+}
+
 static inline void spawn(void)
 {
 	int listen_fd = unix_listen(control_path, SOCK_SEQPACKET, 0600, 8);
@@ -110,9 +141,8 @@ static inline void spawn(void)
 			(void) setrlimit(RLIMIT_NOFILE, &limit);
 		}
 		/* root gives it a uid of its own, else it keeps this one */
-		(void) execl(program(), "croft-vmm", "--control-fd", "60", "--exit-fd", "61", "--log-level", "error", "--id",
-			"abc", "--run", directory, geteuid() == 0 ? "--uid=65534" : (char *) NULL, "--gid=65534",
-			(char *) NULL);
+		exec_prefixed((const char *const[]) { program(), "--control-fd", "60", "--exit-fd", "61", "--log-level", "error", "--id",
+			"abc", "--run", directory, geteuid() == 0 ? "--uid=65534" : NULL, "--gid=65534", NULL });
 		_exit(127);
 	}
 	(void) fd_close(listen_fd);

@@ -169,6 +169,44 @@ START_TEST(every_thread_is_behind_two_filters)
 }
 END_TEST
 
+/* A thread that was taken over: its next system call becomes another one. */
+static const struct {
+	const char *thread; /* its name */
+	const char *nr;
+	uint32_t kind;      /* in the record */
+} taken_over[] = { { "croft-vmm", "257", 2 }, { "vcpu 0", "257", 3 }, { "disk", "257", 4 }, { "vcpu 0", "59", 3 } };
+
+START_TEST(a_forbidden_call_of_any_thread_ends_the_vm_with_its_number)
+{
+	Croft__VmmDisk disk_message = CROFT__VMM_DISK__INIT, *disks[] = { &disk_message };
+	Croft__VmmExit *record;
+	struct start start;
+	char trace[PATH_MAX];
+
+	tear_down();
+	(void) snprintf(trace, sizeof(trace), "%s", beside("seccomp-trace"));
+	spawn_prefix[0] = trace;
+	spawn_prefix[1] = "--force";
+	spawn_prefix[2] = taken_over[_i].nr;
+	spawn_prefix[3] = "--thread";
+	spawn_prefix[4] = taken_over[_i].thread;
+	spawn_prefix[5] = "--";
+	set_up();
+	start_init(&start, KERNEL(guest_spin));
+	start.message.n_disks = 1;
+	start.message.disks = disks;
+	add_fd(&start, disk());
+	ck_assert_str_eq(start_send(&start), "");
+	wait_event(CROFT__VMM_EVENT_KIND__VMM_EVENT_USERSPACE);
+	(void) usleep(300000); /* the disk's thread may not have begun */
+	ck_assert_int_eq(kill(vmm_pid, SIGUSR1), 0);
+	record = expect_exit(21);
+	ck_assert_uint_eq(record->syscall, (uint32_t) strtoul(taken_over[_i].nr, NULL, 10));
+	ck_assert_uint_eq(record->thread, taken_over[_i].kind);
+	croft__vmm_exit__free_unpacked(record, NULL);
+}
+END_TEST
+
 /* smaps is root's: the process may not be dumped, which test-vmm-kvm sees. */
 START_TEST(guest_memory_is_in_no_dump)
 {
@@ -388,6 +426,7 @@ static Suite *make_suite(void)
 	tcase_add_loop_test(tcase, cpuid_hides_what_guests_do_not_get, 0, ARRAY_LEN(cpuid_rows));
 	tcase_add_loop_test(tcase, instructions_and_msrs_that_guests_do_not_get_fault, 0, ARRAY_LEN(instruction_rows));
 	tcase_add_test(tcase, every_thread_is_behind_two_filters);
+	tcase_add_loop_test(tcase, a_forbidden_call_of_any_thread_ends_the_vm_with_its_number, 0, ARRAY_LEN(taken_over));
 	tcase_add_test(tcase, guest_memory_is_in_no_dump);
 	tcase_add_test(tcase, a_vm_whose_lease_nobody_renews_ends_itself);
 	tcase_add_test(tcase, a_vm_without_a_lease_refuses_to_renew_and_lives);
