@@ -68,7 +68,7 @@ static int parse_jail(const char *text, enum jail_mode *ret, struct err *reterr)
 /* Both or none. */
 static int parse_user(struct options *options, struct err *reterr)
 {
-	int uid, gid, r = parse_number(options->uid_text, "uid", &uid, reterr);
+	int uid = -1, gid = -1, r = parse_number(options->uid_text, "uid", &uid, reterr);
 
 	if (r == 0)
 		r = parse_number(options->gid_text, "gid", &gid, reterr);
