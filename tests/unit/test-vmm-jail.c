@@ -371,10 +371,12 @@ static void run_vmm(const struct jailed *vmm, const struct how *how, int control
 	const char *bin = getenv("CROFT_BIN"), *argv[24] = { "croft-vmm", "--control-fd", "60", "--exit-fd", "61", "--run",
 		how->run ? how->run : vmm->run, "--jail", how->jail ? how->jail : "available" };
 	char program[PATH_MAX];
-	int log = open(vmm->log_path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+	int log = open(vmm->log_path, O_WRONLY | O_CREAT | O_APPEND, 0666), file;
 	size_t n = 9;
 
+	/* opened now: the ordinary user may not get through to it */
 	(void) snprintf(program, sizeof(program), "%s/croft-vmm", bin ? bin : "build/dev/bin");
+	file = open(program, O_PATH | O_CLOEXEC);
 	(void) dup2(log, STDERR_FILENO);
 	(void) dup2(control, 60);
 	(void) dup2(exit_fd, 61);
@@ -386,7 +388,7 @@ static void run_vmm(const struct jailed *vmm, const struct how *how, int control
 		be_ordinary(vmm);
 	if (how->without_user_ns)
 		forbid_user_namespaces();
-	(void) execv(program, (char *const *) (uintptr_t) argv);
+	(void) execveat(file, "", (char *const *) (uintptr_t) argv, environ, AT_EMPTY_PATH);
 	_exit(127);
 }
 
