@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The vsock device once a connection stands: credit, byte-exact streams through sockets that take and give a part at a
- * time, half closing. Case R107.
+ * time, half closing. Cases R107 R112.
  */
 #include <check.h>
 
@@ -146,13 +146,26 @@ static uint8_t byte_at(uint64_t i)
 	return (uint8_t) (i * 167 ^ i >> 9);
 }
 
+#define STREAMS 4
+
+/* Where the 32-bit counters of the connection begin: the last run is one of which 4 GiB have been sent
+ * when it is a third through (R112). */
+static uint32_t counters_from(int run_index)
+{
+	return run_index < STREAMS ? 0 : UINT32_MAX - 350000;
+}
+
 /* A guest that keeps to its window sends 1 MiB to a host process that reads now and then. */
 START_TEST(stream_to_host)
 {
 	const uint64_t total = 1 << 20;
+	const uint32_t from = counters_from(_i);
 	uint64_t sent = 0, got = 0, told = 0;
 	static uint8_t data[VSOCK_WINDOW], in[8192];
 	int fd = open_from_guest(NULL);
+	struct vsock_connection *connection = vsock_find(&vsock, GUEST_PORT, HOST_PORT);
+
+	connection->received = connection->forwarded = connection->advertised = from;
 
 	shim_rng = rng_seeded((uint64_t) _i + 1);
 	vsock.io.write = shim_write;
@@ -171,7 +184,7 @@ START_TEST(stream_to_host)
 		run();
 		while (receive_into(&header, NULL, true) >= 0) {
 			ck_assert_uint_eq(header.op, VIRTIO_VSOCK_OP_CREDIT_UPDATE);
-			told = header.fwd_cnt;
+			told = header.fwd_cnt - from;
 		}
 		if (rng_below(&shim_rng, 4) == 0)
 			continue;
@@ -189,10 +202,14 @@ END_TEST
 START_TEST(stream_to_guest)
 {
 	const uint64_t total = 1 << 20;
+	const uint32_t from = counters_from(_i);
 	uint64_t sent = 0, got = 0;
 	static uint8_t data[RX_BUFFER], out[65536];
 	int fd = open_from_guest(NULL);
 	unsigned int idle = 0;
+
+	fwd_cnt = from;
+	vsock_find(&vsock, GUEST_PORT, HOST_PORT)->sent = from;
 
 	shim_rng = rng_seeded((uint64_t) _i + 100);
 	vsock.io.read = shim_read;
@@ -215,10 +232,10 @@ START_TEST(stream_to_guest)
 			for (uint32_t i = 0; i < header.len; i++)
 				ck_assert_uint_eq(data[i], byte_at(got + i));
 			got += header.len;
-			ck_assert_uint_le((uint32_t) got - fwd_cnt, buf_alloc); /* never more than its credit */
+			ck_assert_uint_le(from + (uint32_t) got - fwd_cnt, buf_alloc); /* never more than its credit */
 		}
 		if (rng_below(&shim_rng, 2)) {
-			fwd_cnt = (uint32_t) got;
+			fwd_cnt = from + (uint32_t) got;
 			send_op(VIRTIO_VSOCK_OP_CREDIT_UPDATE);
 		}
 		ck_assert_uint_lt(idle++, 1000);
@@ -400,8 +417,8 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, window_in_one_packet);
 	tcase_add_test(tcase, guest_credit);
 	tcase_add_test(tcase, credit_request_is_answered);
-	tcase_add_loop_test(tcase, stream_to_host, 0, 4);
-	tcase_add_loop_test(tcase, stream_to_guest, 0, 4);
+	tcase_add_loop_test(tcase, stream_to_host, 0, STREAMS + 1);
+	tcase_add_loop_test(tcase, stream_to_guest, 0, STREAMS + 1);
 	tcase_add_test(tcase, host_half_closes);
 	tcase_add_test(tcase, guest_half_closes);
 	tcase_add_test(tcase, guest_stops_reading);
