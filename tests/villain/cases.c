@@ -10,7 +10,7 @@ const struct villain_case *villain_case_at(unsigned int index)
 		const struct villain_case *rows;
 		unsigned int n;
 	} tables[] = { { villain_mmio, villain_mmio_n }, { villain_ring, villain_ring_n }, { villain_blk, villain_blk_n },
-		{ villain_vsock, villain_vsock_n } };
+		{ villain_vsock, villain_vsock_n }, { villain_net, villain_net_n } };
 
 	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
 		if (index < tables[i].n)

@@ -68,3 +68,14 @@ void vsock_offer(struct villain *v, unsigned int index, uint32_t size);
 bool vsock_receive(struct villain *v, const struct vsock_head *sent, struct vsock_head *ret);
 /* Opens a connection; *ret is the request that was sent. False: refused. */
 bool vsock_open(struct villain *v, uint32_t port, struct vsock_head *ret);
+
+/* ---- network ---- */
+struct net_head {
+	uint8_t flags, gso_type;
+	uint16_t hdr_len, gso_size, csum_start, csum_offset, num_buffers;
+};
+
+/* ---- balloon ---- */
+#define INFLATE 0u
+#define DEFLATE 1u
+#define STATS 2u

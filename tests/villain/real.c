@@ -48,7 +48,8 @@ static pid_t spawn(const struct suite *suite)
 		(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
 		beside("croft-vmm", program);
 		(void) dup2(listen_fd, 60);
-		(void) execl(program, "croft-vmm", "--control-fd", "60", "--log-level", "error", "--id", "villain", (char *) NULL);
+		(void) execl(program, "croft-vmm", "--control-fd", "60", "--log-level", "error", "--id", "villain",
+			"--jail", "off", (char *) NULL); /* root in the emulated host; test-vmm-jail-kvm is about the jail */
 		_exit(127);
 	}
 	(void) fd_close(listen_fd);

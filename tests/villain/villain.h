@@ -151,8 +151,8 @@ struct villain_instance {
 bool villain_find(unsigned int number, struct villain_instance *ret);
 /* Row `index` of all tables, NULL behind the last. */
 const struct villain_case *villain_case_at(unsigned int index);
-extern const struct villain_case villain_mmio[], villain_ring[], villain_blk[], villain_vsock[];
-extern const unsigned int villain_mmio_n, villain_ring_n, villain_blk_n, villain_vsock_n;
+extern const struct villain_case villain_mmio[], villain_ring[], villain_blk[], villain_vsock[], villain_net[];
+extern const unsigned int villain_mmio_n, villain_ring_n, villain_blk_n, villain_vsock_n, villain_net_n;
 
 /* ---- supplied by double.c and guest.c ---- */
 uint64_t port_read(struct villain *v, uint32_t offset, unsigned int len);
