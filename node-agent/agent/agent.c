@@ -114,6 +114,11 @@ static void feed_post(struct agent *agent, struct post *post)
 
 	(void)snprintf(event.sandbox, sizeof(event.sandbox), "%s", post->sandbox);
 	switch (post->type) {
+	case SV_EV_NETWORK_DONE:
+		event.network.is_made = post->is_whole;
+		event.network.text = post->text;
+		event.network.err = err;
+		break;
 	case SV_EV_VMM_SPAWNED:
 		event.spawned.vmm = err ? NULL : &post->vmm;
 		event.spawned.err = err;
@@ -292,6 +297,8 @@ static int load_state(struct agent *agent, struct err *reterr)
 		log_failure(LOG_LEVEL_ERROR,
 			"the state cannot be read: nothing is served, nothing deleted", &err, NULL);
 	r = link_new(&agent->link, agent, reterr);
+	if (r == 0)
+		r = sandbox_net_open(agent, reterr);
 	if (r < 0)
 		return r;
 	event.start.unreadable = err_is_set(&err) ? &err : NULL;
@@ -358,6 +365,7 @@ static bool agent_deinit(struct agent *agent, struct event **signals)
 		return false;
 	}
 	worker_free(agent->worker);
+	sandbox_net_close(agent);
 	if (agent->sandboxes)
 		sandbox_free_all(agent);
 	perform_free(agent);

@@ -20,6 +20,7 @@
 
 struct event;
 struct event_base;
+struct helper_link;
 struct host;
 struct images;
 struct link;
@@ -39,8 +40,8 @@ struct post {
 	struct err err;
 	struct sv_vmm_id vmm;       /* VMM_SPAWNED */
 	char boot_id[BOOT_ID_SIZE]; /* GUEST_HELLO, ADOPTED */
-	bool is_whole;              /* VMM_JAILED */
-	char text[64];
+	bool is_whole;              /* VMM_JAILED; NETWORK_DONE: is_made */
+	char text[64];              /* likewise */
 	enum sv_exit exit_reason;   /* VMM_EXITED */
 	int exit_signal;
 	bool reached_userspace;
@@ -59,6 +60,8 @@ struct agent {
 	struct spool *spool;
 	struct images *images;
 	struct routes *routes;
+	struct helper_link *helper; /* NULL: none is configured */
+	uint32_t slots_listed;      /* by the helper, of the walk under way */
 	struct relay *relay;
 	struct link *link;
 	struct host *host;

@@ -17,6 +17,7 @@
 #include "agent/guest-failure.h"
 #include "agent/message.h"
 #include "base/clock.h"
+#include "helper/message.h"
 #include "base/fd.h"
 #include "pb/guest.pb-c.h"
 #include "wire/check.h"
@@ -350,10 +351,12 @@ int guest_info(struct guest_call **ret, struct event_base *base, const char *vso
 
 int guest_configure(struct guest_call **ret, struct event_base *base, const char *vsock_path,
 	int64_t timeout_usec, const char *hostname, const struct sandbox_spec *spec,
-	guest_done done, void *user)
+	const struct helper_slot *slot, guest_done done, void *user)
 {
 	Croft__GuestRequest request = MESSAGE(Croft__GuestRequest, croft__guest_request);
 	Croft__GuestConfigure configure = MESSAGE(Croft__GuestConfigure, croft__guest_configure);
+	Croft__GuestNetwork network = MESSAGE(Croft__GuestNetwork, croft__guest_network);
+	uint8_t mac[NET_MAC_SIZE];
 	CLEANUP_FREE Croft__GuestEnv *env = calloc(spec->n_env + 1, sizeof(*env));
 	CLEANUP_FREE Croft__GuestEnv **list = calloc(spec->n_env + 1, sizeof(Croft__GuestEnv *));
 	CLEANUP_FREE char *name = strdup(hostname);
@@ -370,6 +373,15 @@ int guest_configure(struct guest_call **ret, struct event_base *base, const char
 	configure.n_env = spec->n_env;
 	configure.env = list;
 	configure.realtime_us = clock_realtime_usec();
+	if (slot) {
+		memcpy(mac, slot->mac, sizeof(mac));
+		network.mac.data = mac;
+		network.mac.len = sizeof(mac);
+		network.address = slot->guest;
+		network.prefix = slot->prefix;
+		network.gateway = slot->gateway;
+		configure.network = &network;
+	}
 	request.body_case = CROFT__GUEST_REQUEST__BODY_CONFIGURE;
 	request.configure = &configure;
 	return start(ret, CALL_CONFIGURE, base, vsock_path, timeout_usec, &request, done, user);

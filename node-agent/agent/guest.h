@@ -15,6 +15,7 @@
 
 struct event_base;
 struct guest_call;
+struct helper_slot;
 
 #define GUEST_PORT 1024
 #define GUEST_TAIL_MAX 1024
@@ -41,7 +42,8 @@ int guest_info(struct guest_call **ret, struct event_base *base, const char *vso
 	int64_t timeout_usec, guest_done done, void *user);
 int guest_configure(struct guest_call **ret, struct event_base *base, const char *vsock_path,
 	int64_t timeout_usec, const char *hostname, const struct sandbox_spec *spec,
-	guest_done done, void *user);
+	const struct helper_slot *slot, guest_done done, void *user);
+/* (guest_configure: `slot` is its network, NULL: none.) */
 /* `sh -c command` as root; the guest kills it after limit_ms (0: none), this side gives up
  * timeout_usec after the start. */
 int guest_run(struct guest_call **ret, struct event_base *base, const char *vsock_path,

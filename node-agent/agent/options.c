@@ -60,6 +60,8 @@ static const struct config_option options_table[] = {
 	  "Disk for all sandboxes; 0: 85 % of the state's file system." },
 	{ "limits", "sandbox_disk_mib", CONFIG_U64, AT(max_disk_mib), "1048576", 1, UINT64_C(1) << 40, false,
 	  "Largest writable disk of one sandbox." },
+	{ "helper", "socket", CONFIG_STRING, AT(helper_socket), "", 0, 0, false,
+	  "Socket of croft-node-helper, which makes network slots; empty: sandboxes have no network." },
 	{ "link", "relay", CONFIG_BOOL, AT(relay), "yes", 0, 0, false,
 	  "Let the scheduler relay clients to this node's gateway; no: only clients in this network reach it." },
 	{ "link", "streams", CONFIG_U64, AT(max_streams), "256", 1, 65536, false, "Most relayed streams at once." },

@@ -30,6 +30,8 @@ struct agent_options {
 	uint64_t kernel_timeout_ms, guest_timeout_ms, stop_grace_ms;
 	/* [limits] */
 	uint64_t max_sandboxes, max_starts, max_vcpus, memory_mib, max_disk_mib, disk_mib;
+	/* [helper] */
+	char *helper_socket;
 	/* [link] */
 	bool relay;
 	uint64_t max_streams;

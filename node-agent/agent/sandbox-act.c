@@ -161,6 +161,11 @@ static void act_remove(struct file_job *job)
 			"files of the sandbox cannot be removed");
 }
 
+void sandbox_remove_files(struct sandbox *sandbox)
+{
+	start_file_job(sandbox, SV_EV_REMOVED, act_remove, 0);
+}
+
 /* ---- VMM ---- */
 
 void sandbox_post_exit(struct sandbox *sandbox, enum sv_exit reason)
@@ -389,6 +394,9 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 		else
 			sandbox_post(sandbox, SV_EV_DISK_DONE, NULL);
 		break;
+	case SV_DO_MAKE_NETWORK:
+		sandbox_make_network(sandbox);
+		break;
 	case SV_DO_SPAWN_VMM:
 		spawn_vmm(sandbox, &action->vmm);
 		break;
@@ -421,7 +429,7 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 		sandbox_cancel(sandbox);
 		break;
 	case SV_DO_REMOVE_FILES:
-		start_file_job(sandbox, SV_EV_REMOVED, act_remove, 0);
+		sandbox_give_back_network(sandbox);
 		break;
 	default:
 		perform_shared(sandbox->agent, action);

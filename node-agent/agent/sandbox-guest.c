@@ -104,7 +104,7 @@ void sandbox_configure(struct sandbox *sandbox, const struct sandbox_spec *spec)
 	}
 	vsock_path(sandbox, path);
 	if (guest_configure(&sandbox->call, sandbox->agent->base, path, CONFIGURE_USEC, sandbox->id,
-		    spec, on_configured, sandbox) < 0)
+		    spec, *sandbox->slot.name ? &sandbox->slot : NULL, on_configured, sandbox) < 0)
 		call_failed_to_start(sandbox, SV_EV_GUEST_CONFIGURED, STAGE_GUEST);
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "agent/guest.h"
+#include "agent/helper-link.h"
 #include "agent/images.h"
 #include "agent/journal.h"
 #include "agent/vmm.h"
@@ -60,6 +61,7 @@ static struct sandbox *sandbox_get(struct agent *agent, const char *id)
 		return NULL;
 	}
 	sandbox->agent = agent;
+	sandbox->tap = -1;
 	STAILQ_INIT(&sandbox->queue);
 	return sandbox;
 }
@@ -83,6 +85,9 @@ static void sandbox_free(struct sandbox *sandbox)
 	}
 	sandbox_cancel(sandbox);
 	sandbox_stop_hello(sandbox);
+	if (sandbox->agent->helper)
+		helper_link_forget(sandbox->agent->helper, sandbox);
+	(void)fd_close(sandbox->tap);
 	guest_call_free(sandbox->power_off);
 	vmm_free(sandbox->vmm);
 	event_free(sandbox->retry);
@@ -93,7 +98,7 @@ static void sandbox_free(struct sandbox *sandbox)
 void sandbox_settle(struct sandbox *sandbox)
 {
 	if (STAILQ_EMPTY(&sandbox->queue) && !sandbox->is_busy && sandbox->n_jobs == 0 &&
-		!sandbox->vmm && !sandbox->call && !sandbox->image && !*sandbox->run_dir)
+		sandbox->n_asks == 0 && sandbox->tap < 0 && !sandbox->vmm && !sandbox->call && !sandbox->image && !*sandbox->run_dir)
 		sandbox_free(sandbox);
 }
 

@@ -8,6 +8,7 @@
  *   sandbox.c         the object, its queue, its journal
  *   sandbox-act.c     image, disk, VMM, removal
  *   sandbox-guest.c   hello, configuration, setup, adoption
+ *   sandbox-net.c     network slot
  */
 #pragma once
 
@@ -19,6 +20,7 @@
 #include "agent/agent.h"
 #include "agent/todo.h"
 #include "base/table.h"
+#include "helper/message.h"
 
 struct evconnlistener;
 struct guest_call;
@@ -47,6 +49,9 @@ struct sandbox {
 	struct guest_call *power_off;
 	struct image_wait *image;
 	struct hello_listener *hello;
+	struct helper_slot slot; /* of the start under way */
+	int tap;                 /* -1: the sandbox has no network, or its VMM has it */
+	unsigned int n_asks;     /* of the helper, not answered yet */
 	struct sandbox_spec *spec; /* of the call under way */
 	unsigned int tries;        /* of the call under way */
 	struct event *retry;
@@ -75,6 +80,16 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action);
 void sandbox_cancel(struct sandbox *sandbox);
 void sandbox_post_exit(struct sandbox *sandbox, enum sv_exit reason);
 extern const struct vmm_handler sandbox_vmm_handler;
+
+/* Files and sockets; ends in SV_EV_REMOVED. */
+void sandbox_remove_files(struct sandbox *sandbox);
+
+/* sandbox-net.c */
+int sandbox_net_open(struct agent *agent, struct err *reterr);
+void sandbox_net_close(struct agent *agent);
+void sandbox_make_network(struct sandbox *sandbox);
+/* Then the files; ends in SV_EV_REMOVED. */
+void sandbox_give_back_network(struct sandbox *sandbox);
 
 /* sandbox-guest.c */
 void sandbox_configure(struct sandbox *sandbox, const struct sandbox_spec *spec);

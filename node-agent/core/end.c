@@ -152,6 +152,7 @@ static enum fail_stage stage_of(const struct sv_sandbox *sandbox, bool reached_u
 		return STAGE_SETUP;
 	case SV_IMAGE:
 	case SV_DISK:
+	case SV_NETWORK:
 	case SV_RUNNING:
 	case SV_ADOPTING:
 	case SV_STOPPING:
@@ -229,6 +230,7 @@ void sv_on_exit(struct supervisor *sv, struct sv_sandbox *sandbox, const struct 
 		return;
 	case SV_IMAGE:
 	case SV_DISK:
+	case SV_NETWORK:
 	case SV_REMOVING:
 	case SV_ENDED:
 	case SV_STATE_MAX_:

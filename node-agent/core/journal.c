@@ -18,6 +18,7 @@ void sv_config_default(struct sv_config *ret)
 		.report_usec = 2 * USEC_PER_SEC,
 		.image_timeout_usec = 600 * USEC_PER_SEC,
 		.disk_timeout_usec = 60 * USEC_PER_SEC,
+		.network_timeout_usec = 30 * USEC_PER_SEC,
 		.vmm_timeout_usec = 20 * USEC_PER_SEC,
 		.kernel_timeout_usec = 60 * USEC_PER_SEC,
 		.guest_timeout_usec = 60 * USEC_PER_SEC,

@@ -2,9 +2,9 @@
  *
  * One sandbox on its node: the state table, the one mover, and the stages.
  *
- *   IMAGE -> DISK -> VMM -> KERNEL -> GUEST -> (SETUP) -> RUNNING <- ADOPTING (after a restart of the agent)
- *     |       |       |       |        |         |          |           |
- *     +-------+-------+-------+--------+---------+----------+-----------+--> STOPPING -> KILLING -> REMOVING -> ENDED
+ *   IMAGE -> DISK -> NETWORK -> VMM -> KERNEL -> GUEST -> (SETUP) -> RUNNING <- ADOPTING (after a restart of the agent)
+ *     |       |        |        |       |        |         |          |           |
+ *     +-------+--------+--------+-------+--------+---------+----------+-----------+--> STOPPING -> KILLING -> REMOVING -> ENDED
  *
  * Each state but RUNNING without a time limit has a deadline; ENDED has its report, which is sent until it is
  * acknowledged.
@@ -20,7 +20,8 @@
 /* clang-format off */
 static const struct sm_state table[SV_STATE_MAX_] = {
 	[SV_IMAGE] = { "image", SM_TO(SV_DISK) | TO_END, 1, REPORT_STARTING },
-	[SV_DISK] = { "disk", SM_TO(SV_VMM) | SM_TO(SV_IMAGE) | TO_END, 1, REPORT_STARTING },
+	[SV_DISK] = { "disk", SM_TO(SV_NETWORK) | SM_TO(SV_IMAGE) | TO_END, 1, REPORT_STARTING },
+	[SV_NETWORK] = { "network", SM_TO(SV_VMM) | TO_END, 1, REPORT_STARTING },
 	[SV_VMM] = { "vmm", SM_TO(SV_KERNEL) | TO_END, 1, REPORT_STARTING },
 	[SV_KERNEL] = { "kernel", SM_TO(SV_GUEST) | TO_END, 1, REPORT_STARTING },
 	[SV_GUEST] = { "guest", SM_TO(SV_SETUP) | SM_TO(SV_RUNNING) | TO_END, 1, REPORT_STARTING },
@@ -74,6 +75,8 @@ static int64_t state_limit(const struct supervisor *sv, const struct sv_sandbox 
 		return config->image_timeout_usec;
 	case SV_DISK:
 		return config->disk_timeout_usec;
+	case SV_NETWORK:
+		return config->network_timeout_usec;
 	case SV_VMM:
 		return config->vmm_timeout_usec;
 	case SV_KERNEL:

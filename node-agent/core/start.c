@@ -9,8 +9,6 @@
 
 #include "core/internal.h"
 
-static const char not_built[] = "not built yet";
-
 static void fail(struct supervisor *sv, struct sv_sandbox *sandbox, enum fail_stage stage,
 	const struct err *err)
 {
@@ -71,7 +69,19 @@ static void disk_done(struct supervisor *sv, struct sv_sandbox *sandbox, const s
 		return;
 	}
 	sv_stage_end(sv, sandbox, STAGE_DISK, RESULT_OK, NULL, NULL);
-	sv_stage_end(sv, sandbox, STAGE_NETWORK, RESULT_SKIPPED, not_built, NULL);
+	sv_sandbox_move(sv, sandbox, SV_NETWORK);
+	sv_report(sv, sandbox);
+	sv_emit_spec(sv, SV_DO_MAKE_NETWORK, sandbox);
+}
+
+static void network_done(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
+{
+	if (failed(event->network.err)) {
+		fail(sv, sandbox, STAGE_NETWORK, event->network.err);
+		return;
+	}
+	sv_stage_end(sv, sandbox, STAGE_NETWORK, event->network.is_made ? RESULT_OK : RESULT_SKIPPED,
+		event->network.text, NULL);
 	sv_sandbox_move(sv, sandbox, SV_VMM);
 	name_run_dir(sv, &sandbox->journal.vmm);
 	sandbox->vmm_seen = true;
@@ -245,7 +255,8 @@ static void resume_start(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	struct err err = ERR_NULL;
 
-	if (sandbox->journal.state == SV_IMAGE || sandbox->journal.state == SV_DISK) {
+	if (sandbox->journal.state == SV_IMAGE || sandbox->journal.state == SV_DISK ||
+		sandbox->journal.state == SV_NETWORK) {
 		sandbox->journal.state = SV_IMAGE;
 		sandbox->deadline_usec = sv->now.mono_usec + sv->config.image_timeout_usec;
 		if (sandbox->journal.n_stages == 0) /* journalled, and then the former agent ended */
@@ -319,6 +330,8 @@ void sv_on_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struc
 		image_done(sv, sandbox, event->err);
 	else if (event->type == SV_EV_DISK_DONE && state == SV_DISK)
 		disk_done(sv, sandbox, event->err);
+	else if (event->type == SV_EV_NETWORK_DONE && state == SV_NETWORK)
+		network_done(sv, sandbox, event);
 	else if (event->type == SV_EV_VMM_SPAWNED && state == SV_VMM)
 		spawned(sv, sandbox, event);
 	else if (event->type == SV_EV_VMM_JAILED && state == SV_VMM)
@@ -348,6 +361,7 @@ struct limit_row {
 static const struct limit_row limits[SV_STATE_MAX_] = {
 	[SV_IMAGE] = { STAGE_IMAGE, FAIL_IMAGE_FETCH_FAILED, "The image did not come in time." },
 	[SV_DISK] = { STAGE_DISK, FAIL_DISK_MAKE_FAILED, "The disk was not made in time." },
+	[SV_NETWORK] = { STAGE_NETWORK, FAIL_HELPER_UNAVAILABLE, "The network slot was not made in time." },
 	[SV_VMM] = { STAGE_VMM, FAIL_VMM_UNRESPONSIVE, "The VMM did not start the guest in time." },
 	[SV_KERNEL] = { STAGE_KERNEL, FAIL_KERNEL_TIMEOUT, "The guest kernel did not reach its first process in time." },
 	[SV_GUEST] = { STAGE_GUEST, FAIL_GUEST_TIMEOUT, "croft-guest did not answer in time." },
@@ -379,6 +393,7 @@ void sv_on_deadline(struct supervisor *sv, struct sv_sandbox *sandbox)
 		return;
 	case SV_IMAGE:
 	case SV_DISK:
+	case SV_NETWORK:
 	case SV_VMM:
 	case SV_KERNEL:
 	case SV_GUEST:

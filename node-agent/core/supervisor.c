@@ -210,6 +210,7 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	case SV_EV_JOURNAL_FAILED:
 	case SV_EV_IMAGE_DONE:
 	case SV_EV_DISK_DONE:
+	case SV_EV_NETWORK_DONE:
 	case SV_EV_VMM_SPAWNED:
 	case SV_EV_VMM_JAILED:
 	case SV_EV_VMM_STARTED:

@@ -50,6 +50,7 @@ struct sv_config {
 	int64_t report_usec;            /* 2 s: first resend of a report; doubles up to 15 s */
 	int64_t image_timeout_usec; /* 600 s: IMAGE_FETCH_FAILED (no progress is the shell's own, shorter limit) */
 	int64_t disk_timeout_usec;   /* 60 s: DISK_MAKE_FAILED */
+	int64_t network_timeout_usec; /* 30 s: HELPER_UNAVAILABLE */
 	int64_t vmm_timeout_usec;    /* 20 s: VMM_UNRESPONSIVE; spawn to its STARTED event */
 	int64_t kernel_timeout_usec; /* 60 s: KERNEL_TIMEOUT; STARTED to USERSPACE */
 	int64_t guest_timeout_usec;  /* 60 s: GUEST_TIMEOUT; USERSPACE to configured */
@@ -67,6 +68,7 @@ void sv_config_default(struct sv_config *ret); /* timings; the rest is zero */
 enum sv_state {
 	SV_IMAGE,    /* waits for the image */
 	SV_DISK,     /* waits for the writable disk */
+	SV_NETWORK,  /* waits for the network slot */
 	SV_VMM,      /* waits for the VMM to be spawned, to confine itself, to take its start and to enter the guest */
 	SV_KERNEL,   /* waits for the guest's first process */
 	SV_GUEST,    /* waits for croft-guest's hello and for its configuration */
@@ -162,6 +164,7 @@ enum sv_event_type {
 	SV_EV_JOURNAL_FAILED, /* err */
 	SV_EV_IMAGE_DONE,     /* err */
 	SV_EV_DISK_DONE,      /* err */
+	SV_EV_NETWORK_DONE,   /* network */
 	SV_EV_VMM_SPAWNED,    /* vmm or err: the process exists and confines itself */
 	SV_EV_VMM_JAILED,     /* jailed: it is confined and waits for its start */
 	SV_EV_VMM_STARTED,    /* the first vCPU was entered */
@@ -210,6 +213,11 @@ struct sv_event {
 				*failure; /* START_FAILED, KVM_INTERNAL, HOST_MEMORY; may be NULL */
 		} exited;
 		struct {
+			bool is_made;     /* false without err: there is none here, `text` says why */
+			const char *text; /* which slot */
+			const struct err *err;
+		} network;
+		struct {
 			const struct sv_vmm_id *vmm;
 			const struct err *err;
 		} spawned;
@@ -233,6 +241,7 @@ enum sv_action_type {
 
 	SV_DO_FETCH_IMAGE, /* spec: make the image of this digest and size present and verified -> IMAGE_DONE */
 	SV_DO_MAKE_DISK, /* spec -> DISK_DONE. An existing disk of an interrupted start is made again */
+	SV_DO_MAKE_NETWORK, /* spec -> NETWORK_DONE. The same again for a sandbox that has it; REMOVE_FILES gives it back */
 	SV_DO_SPAWN_VMM, /* spec -> VMM_SPAWNED, then VMM_JAILED or VMM_EXITED with JAIL_FAILED; out of the agent's process group. vmm.run_dir is in the journal before */
 	SV_DO_START_VMM, /* spec: the start request with its descriptors -> VMM_STARTED, or VMM_EXITED with START_FAILED */
 	SV_DO_ADOPT_VMM, /* vmm: find it by pidfd + start time + boot id, or by its control socket when pid is 0 -> ADOPTED */
@@ -243,7 +252,7 @@ enum sv_action_type {
 	SV_DO_STOP_VMM, /* power button over the control socket -> VMM_EXITED */
 	SV_DO_KILL_VMM, /* vmm: SIGKILL through the pidfd -> VMM_EXITED. pid 0 and no control socket: VANISHED at once */
 	SV_DO_CANCEL, /* whatever long act of this sandbox is under way; no result is wanted */
-	SV_DO_REMOVE_FILES, /* all of the sandbox's files and sockets but its journal -> REMOVED */
+	SV_DO_REMOVE_FILES, /* the network slot, all files and sockets but the journal -> REMOVED */
 
 	SV_DO_SEND_HELLO,     /* hello */
 	SV_DO_SEND_HEARTBEAT, /* heartbeat */

@@ -78,7 +78,7 @@ static void serve(struct server *server)
 
 int main(void)
 {
-	static const struct server_host host = { boot_set_hostname, set_clock, power_off };
+	static const struct server_host host = { boot_set_hostname, set_clock, power_off, net_configure };
 	struct err failure = ERR_NULL;
 	struct server server;
 	int r;

@@ -122,6 +122,20 @@ static int take_start(struct request *request, const Croft__GuestStart *start, s
 	return r;
 }
 
+static int take_network(struct request *request, const Croft__GuestNetwork *network, struct err *reterr)
+{
+	if (network->mac.len != sizeof(request->network.mac) || network->prefix == 0 || network->prefix > 32 ||
+		network->mtu > 65535)
+		return invalid(reterr, "the network is not valid");
+	request->has_network = true;
+	memcpy(request->network.mac, network->mac.data, sizeof(request->network.mac));
+	request->network.address = network->address;
+	request->network.prefix = network->prefix;
+	request->network.gateway = network->gateway;
+	request->network.mtu = network->mtu;
+	return 0;
+}
+
 static int take_configure(struct request *request, const Croft__GuestConfigure *configure, struct err *reterr)
 {
 	if (strlen(configure->hostname) > 63 || strpbrk(configure->hostname, "/ \t\n\r#"))
@@ -131,6 +145,8 @@ static int take_configure(struct request *request, const Croft__GuestConfigure *
 	request->hostname = configure->hostname;
 	request->default_user = configure->default_user;
 	request->realtime_usec = configure->realtime_us;
+	if (configure->network && take_network(request, configure->network, reterr) < 0)
+		return -EINVAL;
 	return take_env(request, configure->env, configure->n_env, reterr);
 }
 

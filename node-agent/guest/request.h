@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "guest/net.h"
 #include "guest/process.h"
 
 #define REQUEST_FRAME_MAX (1u << 20)
@@ -49,6 +50,8 @@ struct request {
 	/* configure */
 	const char *hostname, *default_user;
 	int64_t realtime_usec;
+	bool has_network;
+	struct guest_network network;
 	/* input */
 	const uint8_t *data;
 	size_t size;

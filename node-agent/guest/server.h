@@ -32,6 +32,7 @@ struct server_host {
 	void (*set_hostname)(const char *hostname);
 	void (*set_clock)(int64_t realtime_usec);
 	void (*power_off)(void); /* does not return, where it works */
+	int (*set_network)(const struct guest_network *network, struct err *reterr);
 };
 
 enum conn_state { CONN_REQUEST, CONN_STREAM, CONN_WAITING, CONN_CLOSING };

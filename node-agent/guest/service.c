@@ -53,7 +53,11 @@ static void handle_configure(struct conn *conn, struct request *request)
 		server->host.set_hostname(request->hostname);
 	if (request->realtime_usec > 0 && server->host.set_clock)
 		server->host.set_clock(request->realtime_usec);
-	conn_answer(conn, answer_done(&conn->out));
+	if (request->has_network && server->host.set_network &&
+		server->host.set_network(&request->network, &err) < 0)
+		conn_fail(conn, &err);
+	else
+		conn_answer(conn, answer_done(&conn->out));
 }
 
 /* ---- start ---- */

@@ -168,6 +168,11 @@ static void deliver_result(
 		event.jailed.is_whole = true;
 		event.jailed.text = "simulated";
 		break;
+	case SV_EV_NETWORK_DONE:
+		event.network.is_made = true;
+		event.network.text = "slot";
+		event.network.err = &result->err;
+		break;
 	case SV_EV_GUEST_HELLO:
 	case SV_EV_ADOPTED:
 		event.guest.boot_id = "guest-boot";
@@ -352,6 +357,11 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 			plan_result(
 				sim, node, action, SV_EV_DISK_DONE, sim_between(sim, 1000, 90000)),
 			20, FAIL_DISK_FULL);
+		break;
+	case SV_DO_MAKE_NETWORK:
+		fail_sometimes(sim,
+			plan_result(sim, node, action, SV_EV_NETWORK_DONE, sim_between(sim, 1000, 60000)),
+			20, FAIL_NETWORK_SLOT_FAILED);
 		break;
 	case SV_DO_SPAWN_VMM:
 		act_spawn(sim, node, action);

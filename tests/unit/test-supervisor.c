@@ -69,6 +69,17 @@ static void feed_guest(enum sv_event_type type, const struct err *err)
 	feed(event);
 }
 
+static void feed_network(bool is_made, const struct err *err)
+{
+	struct sv_event event = { .type = SV_EV_NETWORK_DONE, .generation = 1 };
+
+	memcpy(event.sandbox, ID, ID_SIZE);
+	event.network.is_made = is_made;
+	event.network.text = is_made ? "slot" : "no helper";
+	event.network.err = err;
+	feed(event);
+}
+
 static void feed_spawned(void)
 {
 	struct sv_event event = { .type = SV_EV_VMM_SPAWNED, .generation = 1 };
@@ -251,6 +262,9 @@ static void drive(enum sv_state to, const char *setup_command, uint32_t timeout_
 	if (to == SV_DISK)
 		return;
 	feed_of(SV_EV_DISK_DONE, NULL);
+	if (to == SV_NETWORK)
+		return;
+	feed_network(true, NULL);
 	feed_spawned();
 	feed_jailed(true, "simulated");
 	if (to == SV_VMM)
@@ -291,6 +305,9 @@ START_TEST(test_start_to_ready)
 	feed_of(SV_EV_IMAGE_DONE, NULL);
 	ck_assert_ptr_nonnull(find(SV_DO_MAKE_DISK));
 	feed_of(SV_EV_DISK_DONE, NULL);
+	ck_assert_ptr_nonnull(find(SV_DO_MAKE_NETWORK));
+	ck_assert_ptr_null(find(SV_DO_SPAWN_VMM));
+	feed_network(false, NULL);
 	ck_assert_uint_lt(
 		place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_SPAWN_VMM)); /* intent before act */
 	ck_assert_str_eq(find(SV_DO_SPAWN_VMM)->vmm.run_dir, rig.saved.vmm.run_dir);
@@ -463,6 +480,7 @@ struct limit_row {
 static const struct limit_row limit_rows[] = {
 	{ SV_IMAGE, 601, FAIL_IMAGE_FETCH_FAILED },
 	{ SV_DISK, 61, FAIL_DISK_MAKE_FAILED },
+	{ SV_NETWORK, 31, FAIL_HELPER_UNAVAILABLE },
 	{ SV_VMM, 21, FAIL_VMM_UNRESPONSIVE },
 	{ SV_KERNEL, 61, FAIL_KERNEL_TIMEOUT },
 	{ SV_GUEST, 61, FAIL_GUEST_TIMEOUT },
@@ -476,7 +494,7 @@ START_TEST(test_every_waiting_state_has_a_limit)
 	drive(row->in, row->in == SV_SETUP ? "true" : NULL, 0);
 	ck_assert_int_eq(state(), row->in);
 	later(row->after_s * USEC_PER_SEC);
-	if (row->in > SV_DISK) {
+	if (row->in > SV_NETWORK) {
 		ck_assert_ptr_nonnull(find(SV_DO_KILL_VMM));
 		feed_exit(SV_EXIT_KILLED, false);
 	}
@@ -510,7 +528,7 @@ START_TEST(test_destroy_from_every_state)
 	destroy(1);
 	ck_assert_uint_eq(place_of(SV_DO_JOURNAL_WRITE), 0);
 	ck_assert(find(SV_DO_JOURNAL_WRITE)->journal.best_effort); /* needs no free disk */
-	if (in > SV_DISK) {
+	if (in > SV_NETWORK) {
 		ck_assert_ptr_nonnull(find(SV_DO_UNROUTE));
 		ck_assert_ptr_nonnull(find(SV_DO_KILL_VMM));
 		ck_assert_ptr_null(find(SV_DO_REMOVE_FILES)); /* not while it lives */
@@ -598,7 +616,7 @@ START_TEST(test_restart_in_the_middle_of_a_start)
 	drive(in, NULL, 0);
 	rig.core = supervisor_free(rig.core);
 	make_core();
-	if (in <= SV_DISK) {
+	if (in <= SV_NETWORK) {
 		ck_assert_int_eq(state(), SV_IMAGE); /* nothing was spawned: it goes on */
 		return;
 	}

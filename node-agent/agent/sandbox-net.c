@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The network slot of a sandbox: asked of croft-node-helper, with the TAP for its VMM; given back when the sandbox
+ * is removed. A helper that starts again, or an agent that does, asks which slots there are and gives back those of
+ * sandboxes that nobody knows any more.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/helper-link.h"
+#include "agent/sandbox.h"
+#include "base/fd.h"
+#include "base/log.h"
+
+static void post_network(struct sandbox *sandbox, bool is_made, const char *text, const struct err *err)
+{
+	struct post post = { .type = SV_EV_NETWORK_DONE, .generation = sandbox->generation, .is_whole = is_made };
+
+	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);
+	(void)snprintf(post.text, sizeof(post.text), "%s", text);
+	if (err)
+		post.err = *err;
+	agent_post(sandbox->agent, &post);
+}
+
+static int ask(struct sandbox *sandbox, enum helper_type type, helper_done done, struct err *reterr)
+{
+	struct helper_request request = { .type = type, .generation = sandbox->generation };
+	int r;
+
+	memcpy(request.sandbox, sandbox->id, sizeof(request.sandbox));
+	/* the node's own word is the helper's fence; a tenant's comes with the sandbox's specification */
+	request.policy.internet = true;
+	r = helper_link_ask(sandbox->agent->helper, &request, NULL, 0, done, sandbox, reterr);
+	sandbox->n_asks += r == 0; /* the object stays until the answer came */
+	return r;
+}
+
+static void on_tap(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
+{
+	struct sandbox *sandbox = user;
+	char text[64], address[NET_ADDR_TEXT];
+	struct net_addr addr = net_addr_v4(sandbox->slot.guest);
+
+	sandbox->n_asks--;
+	if (err_is_set(&reply->failure) || n_fds != 1) {
+		post_network(sandbox, false, "", &reply->failure);
+		return;
+	}
+	(void)fd_close(sandbox->tap);
+	sandbox->tap = TAKE_FD(fds[0]);
+	net_addr_format(&addr, address);
+	(void)snprintf(text, sizeof(text), "%s, %s", sandbox->slot.name, address);
+	post_network(sandbox, true, text, NULL);
+}
+
+static void on_slot(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
+{
+	struct sandbox *sandbox = user;
+	struct err err = reply->failure;
+
+	(void)fds, (void)n_fds;
+	sandbox->n_asks--;
+	if (!err_is_set(&err) && reply->n_slots == 1) {
+		sandbox->slot = reply->slots[0];
+		if (ask(sandbox, HELPER_TAP_OPEN, on_tap, &err) == 0)
+			return;
+	}
+	post_network(sandbox, false, "", &err);
+}
+
+void sandbox_make_network(struct sandbox *sandbox)
+{
+	struct err err = ERR_NULL;
+
+	if (!sandbox->agent->helper)
+		post_network(sandbox, false, "no croft-node-helper: helper.socket is not set", NULL);
+	else if (ask(sandbox, HELPER_SLOT_MAKE, on_slot, &err) < 0)
+		post_network(sandbox, false, "", &err);
+}
+
+static void on_given_back(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
+{
+	struct sandbox *sandbox = user;
+
+	(void)fds, (void)n_fds;
+	sandbox->n_asks--;
+	if (err_is_set(&reply->failure))
+		sandbox_post(sandbox, SV_EV_REMOVED, &reply->failure);
+	else
+		sandbox_remove_files(sandbox);
+}
+
+void sandbox_give_back_network(struct sandbox *sandbox)
+{
+	struct err err = ERR_NULL;
+
+	sandbox->tap = fd_close(sandbox->tap);
+	if (!sandbox->agent->helper)
+		sandbox_remove_files(sandbox);
+	else if (ask(sandbox, HELPER_SLOT_REMOVE, on_given_back, &err) < 0)
+		sandbox_post(sandbox, SV_EV_REMOVED, &err);
+}
+
+/* ---- slots that nobody has ---- */
+
+static int ask_list(struct agent *agent, uint32_t from);
+
+static void give_back_lost(struct agent *agent, const struct helper_slot *slot)
+{
+	struct helper_request request = { .type = HELPER_SLOT_REMOVE };
+	struct sv_view view;
+
+	if (supervisor_get(agent->supervisor, slot->sandbox, &view) == 0)
+		return;
+	log_info("a network slot of a sandbox that is gone is given back", "sandbox", slot->sandbox, "slot",
+		slot->name);
+	memcpy(request.sandbox, slot->sandbox, sizeof(request.sandbox));
+	(void)helper_link_ask(agent->helper, &request, NULL, 0, NULL, agent, NULL); /* else with the next hello */
+}
+
+static void on_list(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
+{
+	struct agent *agent = user;
+
+	(void)fds, (void)n_fds;
+	for (size_t i = 0; i < reply->n_slots; i++)
+		give_back_lost(agent, &reply->slots[i]);
+	agent->slots_listed += (uint32_t)reply->n_slots;
+	/* the list may have moved under us: what is passed over now is seen with the next hello */
+	if (reply->n_slots == HELPER_LIST_MAX)
+		(void)ask_list(agent, agent->slots_listed);
+}
+
+static int ask_list(struct agent *agent, uint32_t from)
+{
+	struct helper_request request = { .type = HELPER_LIST, .from = from };
+
+	agent->slots_listed = from;
+	return helper_link_ask(agent->helper, &request, NULL, 0, on_list, agent, NULL);
+}
+
+static void on_up(const struct helper_reply *reply, void *user)
+{
+	struct agent *agent = user;
+
+	if (err_is_set(&reply->facts.network))
+		agent_node_event(agent, "network-unavailable", "", &reply->facts.network);
+	(void)ask_list(agent, 0);
+}
+
+int sandbox_net_open(struct agent *agent, struct err *reterr)
+{
+	if (!*agent->options->helper_socket)
+		return 0;
+	return helper_link_new(&agent->helper, agent->base, agent->options->helper_socket, on_up, agent, reterr);
+}
+
+void sandbox_net_close(struct agent *agent)
+{
+	helper_link_free(agent->helper);
+	agent->helper = NULL;
+}
