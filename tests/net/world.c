@@ -338,12 +338,19 @@ static int make_inside(const struct guest *guest)
 
 void guest_make(struct guest *guest, struct net_host *host, const struct net_host_slot *slot)
 {
-	int home = -1, tap;
 	struct err err = ERR_NULL;
+	int tap = net_slot_open_tap(net_host_netns_dir(host), slot->slot.name, &err);
 
+	ck_assert_msg(tap >= 0, "%s", err.msg);
 	guest->slot = slot->slot;
-	guest->tap = net_slot_open_tap(net_host_netns_dir(host), slot->slot.name, &err);
-	ck_assert_msg(guest->tap >= 0, "%s", err.msg);
+	guest_make_on(guest, tap);
+}
+
+void guest_make_on(struct guest *guest, int slot_tap)
+{
+	int home, tap;
+
+	guest->tap = slot_tap;
 	home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 	ck_assert_int_eq(unshare(CLONE_NEWNET), 0);
 	guest->netns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);

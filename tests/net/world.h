@@ -48,6 +48,8 @@ struct guest {
 	struct net_slot slot;
 };
 void guest_make(struct guest *guest, struct net_host *host, const struct net_host_slot *slot);
+/* On a TAP that is open: takes it; guest->slot is set. */
+void guest_make_on(struct guest *guest, int tap);
 void guest_free(struct guest *guest);
 /* A connected socket, or -errno; -ETIMEDOUT after `ms`. */
 int guest_connect(const struct guest *guest, const char *address, uint16_t port, int ms);
