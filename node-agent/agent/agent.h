@@ -25,6 +25,7 @@ struct host;
 struct images;
 struct link;
 struct relay;
+struct resolver;
 struct routes;
 struct sandbox;
 struct spool;
@@ -61,6 +62,7 @@ struct agent {
 	struct images *images;
 	struct routes *routes;
 	struct helper_link *helper; /* NULL: none is configured */
+	struct resolver *resolver;  /* likewise */
 	uint32_t slots_listed;      /* by the helper, of the walk under way */
 	struct relay *relay;
 	struct link *link;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "agent/helper-link.h"
+#include "agent/resolver.h"
 #include "agent/sandbox.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -37,6 +38,33 @@ static int ask(struct sandbox *sandbox, enum helper_type type, helper_done done,
 	return r;
 }
 
+/* ---- its resolver ---- */
+
+static void on_dns(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
+{
+	struct sandbox *sandbox = user;
+	struct net_policy policy = { .internet = true };
+
+	sandbox->n_asks--;
+	if (err_is_set(&reply->failure) || n_fds != 2) {
+		log_failure(LOG_LEVEL_WARN, "a sandbox has no resolver", &reply->failure, "sandbox", sandbox->id, NULL);
+		return;
+	}
+	/* the other is for TCP, which nothing here needs: no answer is ever cut short */
+	if (resolver_add(sandbox->agent->resolver, sandbox->id, TAKE_FD(fds[0]), &policy) < 0)
+		log_error("no memory for a sandbox's resolver", "sandbox", sandbox->id);
+}
+
+static void open_resolver(struct sandbox *sandbox)
+{
+	struct err err = ERR_NULL;
+
+	if (ask(sandbox, HELPER_DNS_OPEN, on_dns, &err) < 0)
+		log_failure(LOG_LEVEL_WARN, "a sandbox has no resolver", &err, "sandbox", sandbox->id, NULL);
+}
+
+/* ---- making ---- */
+
 static void on_tap(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
 {
 	struct sandbox *sandbox = user;
@@ -50,6 +78,7 @@ static void on_tap(const struct helper_reply *reply, int *fds, size_t n_fds, voi
 	}
 	(void)fd_close(sandbox->tap);
 	sandbox->tap = TAKE_FD(fds[0]);
+	open_resolver(sandbox);
 	net_addr_format(&addr, address);
 	(void)snprintf(text, sizeof(text), "%s, %s", sandbox->slot.name, address);
 	post_network(sandbox, true, text, NULL);
@@ -97,6 +126,8 @@ void sandbox_give_back_network(struct sandbox *sandbox)
 	struct err err = ERR_NULL;
 
 	sandbox->tap = fd_close(sandbox->tap);
+	if (sandbox->agent->resolver)
+		resolver_remove(sandbox->agent->resolver, sandbox->id);
 	if (!sandbox->agent->helper)
 		sandbox_remove_files(sandbox);
 	else if (ask(sandbox, HELPER_SLOT_REMOVE, on_given_back, &err) < 0)
@@ -107,13 +138,18 @@ void sandbox_give_back_network(struct sandbox *sandbox)
 
 static int ask_list(struct agent *agent, uint32_t from);
 
-static void give_back_lost(struct agent *agent, const struct helper_slot *slot)
+/* A slot that the helper has: its sandbox's resolver is opened anew, or it is given back. */
+static void take_listed(struct agent *agent, const struct helper_slot *slot)
 {
 	struct helper_request request = { .type = HELPER_SLOT_REMOVE };
+	struct sandbox *sandbox = sandbox_find(agent, slot->sandbox);
 	struct sv_view view;
 
-	if (supervisor_get(agent->supervisor, slot->sandbox, &view) == 0)
+	if (supervisor_get(agent->supervisor, slot->sandbox, &view) == 0) {
+		if (sandbox && view.state != SV_REMOVING && view.state != SV_ENDED)
+			open_resolver(sandbox);
 		return;
+	}
 	log_info("a network slot of a sandbox that is gone is given back", "sandbox", slot->sandbox, "slot",
 		slot->name);
 	memcpy(request.sandbox, slot->sandbox, sizeof(request.sandbox));
@@ -126,7 +162,7 @@ static void on_list(const struct helper_reply *reply, int *fds, size_t n_fds, vo
 
 	(void)fds, (void)n_fds;
 	for (size_t i = 0; i < reply->n_slots; i++)
-		give_back_lost(agent, &reply->slots[i]);
+		take_listed(agent, &reply->slots[i]);
 	agent->slots_listed += (uint32_t)reply->n_slots;
 	/* the list may have moved under us: what is passed over now is seen with the next hello */
 	if (reply->n_slots == HELPER_LIST_MAX)
@@ -152,13 +188,19 @@ static void on_up(const struct helper_reply *reply, void *user)
 
 int sandbox_net_open(struct agent *agent, struct err *reterr)
 {
+	int r;
+
 	if (!*agent->options->helper_socket)
 		return 0;
-	return helper_link_new(&agent->helper, agent->base, agent->options->helper_socket, on_up, agent, reterr);
+	r = helper_link_new(&agent->helper, agent->base, agent->options->helper_socket, on_up, agent, reterr);
+	return r < 0 ? r : resolver_new(&agent->resolver, agent->base, agent->helper, reterr);
 }
 
 void sandbox_net_close(struct agent *agent)
 {
+	/* the link first: its callbacks hold lookups */
 	helper_link_free(agent->helper);
+	resolver_free(agent->resolver);
+	agent->resolver = NULL;
 	agent->helper = NULL;
 }

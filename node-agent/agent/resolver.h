@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The resolver of the sandboxes: answers on a socket in each slot (from croft-node-helper), asks the host's own name
+ * servers. A name is judged by the sandbox's policy; private addresses are stripped from answers; an address that is
+ * answered for an allowed name is made reachable by the helper before the guest hears of it. What the guest asks is
+ * hostile: bounded in rate, length and number under way (network/dns.h).
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "network/policy.h"
+
+struct event_base;
+struct helper_link;
+struct resolver;
+
+struct resolver_counts {
+	uint64_t questions, answered, refused, too_many, stripped, failed;
+};
+
+/* `helper` may be NULL in a test: then nothing is pinned. */
+int resolver_new(struct resolver **ret, struct event_base *base, struct helper_link *helper, struct err *reterr);
+/* After the helper's link was freed. */
+void resolver_free(struct resolver *resolver);
+/* Takes the socket (UDP, non-blocking), in any case; copies the policy. Another for the same sandbox replaces it. */
+int resolver_add(struct resolver *resolver, const char *sandbox, int fd, const struct net_policy *policy);
+void resolver_remove(struct resolver *resolver, const char *sandbox);
+void resolver_count(const struct resolver *resolver, struct resolver_counts *ret);
+/* Asks this server instead of the host's: "address:port". For tests. */
+int resolver_set_upstream(struct resolver *resolver, const char *server);
