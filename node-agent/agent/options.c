@@ -62,6 +62,8 @@ static const struct config_option options_table[] = {
 	  "Largest writable disk of one sandbox." },
 	{ "helper", "socket", CONFIG_STRING, AT(helper_socket), "", 0, 0, false,
 	  "Socket of croft-node-helper, which makes network slots; empty: sandboxes have no network." },
+	{ "helper", "dns", CONFIG_STRING, AT(helper_dns), "", 0, 0, false,
+	  "Name server that the sandboxes' resolver asks, as ADDRESS:PORT; empty: those of /etc/resolv.conf." },
 	{ "link", "relay", CONFIG_BOOL, AT(relay), "yes", 0, 0, false,
 	  "Let the scheduler relay clients to this node's gateway; no: only clients in this network reach it." },
 	{ "link", "streams", CONFIG_U64, AT(max_streams), "256", 1, 65536, false, "Most relayed streams at once." },

@@ -31,7 +31,7 @@ struct agent_options {
 	/* [limits] */
 	uint64_t max_sandboxes, max_starts, max_vcpus, memory_mib, max_disk_mib, disk_mib;
 	/* [helper] */
-	char *helper_socket;
+	char *helper_socket, *helper_dns;
 	/* [link] */
 	bool relay;
 	uint64_t max_streams;

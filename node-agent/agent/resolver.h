@@ -28,5 +28,5 @@ void resolver_free(struct resolver *resolver);
 int resolver_add(struct resolver *resolver, const char *sandbox, int fd, const struct net_policy *policy);
 void resolver_remove(struct resolver *resolver, const char *sandbox);
 void resolver_count(const struct resolver *resolver, struct resolver_counts *ret);
-/* Asks this server instead of the host's: "address:port". For tests. */
+/* Asks this server instead of the host's: "address:port".. */
 int resolver_set_upstream(struct resolver *resolver, const char *server);

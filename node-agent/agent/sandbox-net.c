@@ -84,6 +84,9 @@ static void on_tap(const struct helper_reply *reply, int *fds, size_t n_fds, voi
 	post_network(sandbox, true, text, NULL);
 }
 
+/* Until croft-vmm takes a TAP (vmm.proto has no VmmNet yet) a slot would be one that no guest can use. */
+#define VMM_TAKES_TAP false
+
 static void on_slot(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
 {
 	struct sandbox *sandbox = user;
@@ -105,6 +108,8 @@ void sandbox_make_network(struct sandbox *sandbox)
 
 	if (!sandbox->agent->helper)
 		post_network(sandbox, false, "no croft-node-helper: helper.socket is not set", NULL);
+	else if (!VMM_TAKES_TAP)
+		post_network(sandbox, false, "this croft-vmm has no network device", NULL);
 	else if (ask(sandbox, HELPER_SLOT_MAKE, on_slot, &err) < 0)
 		post_network(sandbox, false, "", &err);
 }
@@ -193,7 +198,13 @@ int sandbox_net_open(struct agent *agent, struct err *reterr)
 	if (!*agent->options->helper_socket)
 		return 0;
 	r = helper_link_new(&agent->helper, agent->base, agent->options->helper_socket, on_up, agent, reterr);
-	return r < 0 ? r : resolver_new(&agent->resolver, agent->base, agent->helper, reterr);
+	if (r == 0)
+		r = resolver_new(&agent->resolver, agent->base, agent->helper, reterr);
+	if (r == 0 && *agent->options->helper_dns &&
+		resolver_set_upstream(agent->resolver, agent->options->helper_dns) < 0)
+		r = err_set(reterr, FAIL_CONFIG_INVALID, EINVAL, "helper.dns: \"%.60s\" is no ADDRESS:PORT",
+			agent->options->helper_dns);
+	return r;
 }
 
 void sandbox_net_close(struct agent *agent)

@@ -74,7 +74,7 @@ START_TEST(create_goes_through_every_stage_in_order)
 		ck_assert_int_eq(stage->outcome, expected[i].outcome);
 		ck_assert_str_eq(stage->reason,
 			stage->stage == STAGE_JAIL ? "user namespace, empty root, filters"
-			: expected[i].outcome == RESULT_SKIPPED ? "not built yet"
+			: expected[i].outcome == RESULT_SKIPPED ? "no croft-node-helper: helper.socket is not set"
 								: "");
 		ck_assert_int_ge(stage->took_us, 0);
 	}
