@@ -372,6 +372,7 @@ START_TEST(test_stages_take_their_time)
 	ck_assert_int_eq(stage_of(report(), STAGE_IMAGE)->took_us, 7000);
 	ck_assert_int_eq(stage_of(report(), STAGE_IMAGE)->began_us, began + 5000);
 	feed_of(SV_EV_DISK_DONE, NULL);
+	feed_network(true, NULL);
 	feed_spawned();
 	feed_of(SV_EV_VMM_STARTED, NULL);
 	feed_of(SV_EV_VMM_USERSPACE, NULL);
@@ -404,6 +405,7 @@ START_TEST(test_restart_between_journal_and_word)
 	ck_assert_int_eq(stage_of(report(), STAGE_ACCEPT)->outcome, RESULT_OK);
 	feed_of(SV_EV_IMAGE_DONE, NULL);
 	feed_of(SV_EV_DISK_DONE, NULL);
+	feed_network(true, NULL);
 	feed_spawned();
 	feed_of(SV_EV_VMM_STARTED, NULL);
 	feed_guest(SV_EV_GUEST_HELLO, NULL);
