@@ -340,6 +340,12 @@ START_TEST(a_vmm_in_its_group)
 	expect(FAIL_HELPER_REFUSED);
 	done(HELPER_DNS_OPEN, ID_A);
 	done(HELPER_COUNTERS, ID_A);
+	/* it has said what it was started with before it is ended */
+	for (struct stat st = { .st_size = 0 }; st.st_size == 0; (void)fstat(given[2], &st)) {
+		struct timespec pause = { .tv_nsec = 20000000 };
+
+		(void)nanosleep(&pause, NULL);
+	}
 	done(HELPER_GROUP_KILL, ID_A);
 	wait_readable(pidfd);
 	for (int i = 0; i < 100; i++) {
