@@ -67,21 +67,24 @@ static bool move_page(struct balloon_device *balloon, uint32_t pfn, bool is_infl
 	return true;
 }
 
-static int compare_offsets(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *) a, y = *(const uint64_t *) b;
-
-	return (x > y) - (x < y);
-}
-
-/* Neighbours go in one call: guests inflate downwards from the end of a block. */
+/* Neighbours go in one call, upwards or downwards as guests inflate. Not sorted first: qsort() of libc asks the
+ * system how much memory there is, which the filter of this thread ends the process for. */
 static void punch(struct balloon_device *balloon, size_t n)
 {
-	qsort(balloon->offsets, n, sizeof(balloon->offsets[0]), compare_offsets);
+	const uint64_t *offsets = balloon->offsets;
+
 	for (size_t i = 0, end; i < n; i = end) {
-		for (end = i + 1; end < n && balloon->offsets[end] == balloon->offsets[end - 1] + BALLOON_PAGE; end++)
-			;
-		if (memory_discard(balloon->memory, balloon->offsets[i], (end - i) * BALLOON_PAGE) < 0)
+		uint64_t from = offsets[i], to = from + BALLOON_PAGE;
+
+		for (end = i + 1; end < n; end++) {
+			if (offsets[end] == to)
+				to += BALLOON_PAGE;
+			else if (offsets[end] + BALLOON_PAGE == from)
+				from = offsets[end];
+			else
+				break;
+		}
+		if (memory_discard(balloon->memory, from, to - from) < 0)
 			balloon->stats.failed += end - i;
 	}
 }
