@@ -126,12 +126,13 @@ static unsigned long value_in(const char *path, const char *key)
 
 START_TEST(every_thread_is_behind_two_filters)
 {
-	Croft__VmmDisk disk_message = CROFT__VMM_DISK__INIT, *disks[] = { &disk_message };
+	Croft__VmmDisk disk_message, *disks[] = { &disk_message };
 	int n = 0, n_vcpus = 0, n_disks = 0;
 	struct start start;
 	char path[320];
 	DIR *dir;
 
+	croft__vmm_disk__init(&disk_message);
 	start_init(&start, KERNEL(guest_spin));
 	start.message.vcpus = 2;
 	start.message.n_disks = 1;
@@ -178,7 +179,7 @@ static const struct {
 
 START_TEST(a_forbidden_call_of_any_thread_ends_the_vm_with_its_number)
 {
-	Croft__VmmDisk disk_message = CROFT__VMM_DISK__INIT, *disks[] = { &disk_message };
+	Croft__VmmDisk disk_message, *disks[] = { &disk_message };
 	Croft__VmmExit *record;
 	struct start start;
 	char trace[PATH_MAX];
@@ -192,6 +193,7 @@ START_TEST(a_forbidden_call_of_any_thread_ends_the_vm_with_its_number)
 	spawn_prefix[4] = taken_over[_i].thread;
 	spawn_prefix[5] = "--";
 	set_up();
+	croft__vmm_disk__init(&disk_message);
 	start_init(&start, KERNEL(guest_spin));
 	start.message.n_disks = 1;
 	start.message.disks = disks;
@@ -375,12 +377,13 @@ END_TEST
 START_TEST(every_class_of_cid_starts)
 {
 	static const uint32_t cids[] = { 3, 4, 0x7fffffff, UINT32_C(0x80000000), 0xfffffffe };
-	Croft__VmmVsock vsock = CROFT__VMM_VSOCK__INIT;
+	Croft__VmmVsock vsock;
 	char path[128];
 	struct start start;
 
 	(void) snprintf(path, sizeof(path), "%s/vsock", directory);
 	start_init(&start, KERNEL(guest_marker_poweroff));
+	croft__vmm_vsock__init(&vsock);
 	vsock.guest_cid = cids[_i];
 	vsock.path = path;
 	start.message.vsock = &vsock;
