@@ -473,7 +473,7 @@ END_TEST
 
 /* ---- images ---- */
 
-#define CONTENT "these are the bytes of an image"
+static const char content[] = "these are the bytes of an image";
 
 static int fetch(const char *digest, struct err *reterr)
 {
@@ -487,10 +487,10 @@ static int fetch(const char *digest, struct err *reterr)
 	if (r == 0)
 		r = image_file_open(&file, &stop, &present, reterr);
 	/* as after a break: the rest of it */
-	if (r == 0 && !present && file.offset < strlen(CONTENT))
-		r = image_file_write(&file, CONTENT + file.offset, (strlen(CONTENT) - file.offset + 1) / 2, reterr);
-	if (r == 0 && !present && file.offset < strlen(CONTENT))
-		r = image_file_write(&file, CONTENT + file.offset, strlen(CONTENT) - file.offset, reterr);
+	if (r == 0 && !present && file.offset < strlen(content))
+		r = image_file_write(&file, &content[file.offset], (strlen(content) - file.offset + 1) / 2, reterr);
+	if (r == 0 && !present && file.offset < strlen(content))
+		r = image_file_write(&file, &content[file.offset], strlen(content) - file.offset, reterr);
 	if (r == 0 && !present)
 		r = image_file_finish(&file, reterr);
 	image_file_deinit(&file);
@@ -503,7 +503,7 @@ START_TEST(an_image_is_whole_or_not_there)
 	char digest[DIGEST_SIZE] = "sha256:", path[PATH_MAX];
 	unsigned char sum[EVP_MAX_MD_SIZE];
 
-	ck_assert_int_eq(EVP_Digest(CONTENT, strlen(CONTENT), sum, NULL, EVP_sha256(), NULL), 1);
+	ck_assert_int_eq(EVP_Digest(content, strlen(content), sum, NULL, EVP_sha256(), NULL), 1);
 	for (unsigned int i = 0; i < 32; i++)
 		(void)snprintf(digest + 7 + 2 * i, 3, "%02x", sum[i]);
 	(void)snprintf(path, sizeof(path), "%s/%s", dir, digest);
@@ -520,7 +520,7 @@ START_TEST(an_image_is_whole_or_not_there)
 		ck_assert(r == 0 || err.code != FAIL_IMAGE_DIGEST_MISMATCH); /* nobody's bytes are wrong */
 		if (r == 0 || access(path, F_OK) == 0) {
 			ck_assert_int_eq(file_read(path, 1000, &found, NULL), 0);
-			ck_assert_str_eq(found, CONTENT);
+			ck_assert_str_eq(found, content);
 		}
 		err = (struct err)ERR_NULL;
 		ck_assert_msg(fetch(digest, &err) == 0, "the next try (k %lu): %s", k, err.msg);
