@@ -39,7 +39,7 @@ static void make(void)
 {
 	int fd = memfd_create("disk", MFD_CLOEXEC);
 
-	CLAIM(ftruncate(fd, DISK_SIZE) == 0 && blk_init(&blk, &memory, fd, false, "fuzz") == 0);
+	CLAIM(ftruncate(fd, DISK_SIZE) == 0 && blk_init(&blk, &memory, fd, false, "fuzz", NULL) == 0);
 	device = &blk.device;
 }
 static void serve(void)

@@ -33,7 +33,7 @@ static void init_vm(struct vm *vm)
 	CLAIM(pthread_mutex_init(&vm->exit_lock, NULL) == 0);
 	CLAIM(serial_init(&vm->serial, &loop, vm->serial_irq_fd, console) == 0);
 	CLAIM(bus_add(&vm->ports, &serial) == 0 && pvpanic_init(vm, &vm->ports) == 0);
-	CLAIM(ftruncate(disk, 4096) == 0 && blk_init(&vm->disks[0], &memory, disk, false, "fuzz") == 0);
+	CLAIM(ftruncate(disk, 4096) == 0 && blk_init(&vm->disks[0], &memory, disk, false, "fuzz", NULL) == 0);
 	CLAIM(rng_init(&vm->rng, &loop, &memory) == 0);
 	vm->devices[0] = &vm->disks[0].device;
 	vm->devices[1] = &vm->rng.device;

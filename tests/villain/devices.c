@@ -168,7 +168,6 @@ static const char *vsock_request(struct villain *v, unsigned int q)
 /* What is sent comes back: the answer to one frame is itself. */
 static const char *net_request(struct villain *v, unsigned int q)
 {
-	volatile uint8_t *got = at(v, GOOD_DATA);
 	uint8_t frame[12 + 64] = { 0 };
 	uint8_t mark = (uint8_t) ++v->next_port;
 
@@ -189,12 +188,19 @@ static const char *net_request(struct villain *v, unsigned int q)
 	if (wait_head(v, TX, GOOD + 1) < 0)
 		return "a good frame is not taken";
 	for (unsigned int i = 0; i < 64; i++) {
-		v->got = (uint64_t) wait_head(v, RX, GOOD);
-		if (v->got == UINT64_MAX)
+		uint32_t index;
+		uint64_t where;
+
+		v->got = (uint64_t) wait_used(v, RX, &index);
+		if (v->got == UINT64_MAX || index >= N)
 			return "a good frame does not come back";
-		if (v->got == sizeof(frame) && got[40] == mark)
+		where = v->queues[RX].shadow[index].low; /* whatever buffer was next */
+		if (v->got == sizeof(frame) && where >= DATA && where < DATA + DATA_SIZE &&
+			((volatile uint8_t *) at(v, where))[40] == mark)
 			return NULL;
-		push(v, RX, GOOD); /* an earlier one */
+		if (v->got == 0) /* a buffer that was no good */
+			continue;
+		push(v, RX, index); /* an earlier frame */
 		kick(v, RX);
 	}
 	return "other frames come back";
