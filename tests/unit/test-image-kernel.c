@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -463,11 +464,25 @@ START_TEST(test_cut_elf)
 }
 END_TEST
 
-/* All of the table together: the deadline is 100 ms each, and none is near it. */
+static int64_t refuse_usec(const void *data, size_t size)
+{
+	struct timespec from, to;
+	int r;
+
+	put_source(data, size);
+	(void) clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
+	r = kernel_import(source, target, NULL);
+	(void) clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
+	ck_assert_int_lt(r, 0);
+	return (to.tv_sec - from.tv_sec) * USEC_PER_SEC + (to.tv_nsec - from.tv_nsec) / 1000;
+}
+
+/* All of the table together: the deadline is 100 ms each, and none is near it. Of the processor's time, for what else a
+ * machine has to do says nothing about an image. */
 START_TEST(test_deadline)
 {
 	static uint8_t image[65536];
-	int64_t began = clock_monotonic_usec();
+	int64_t took = 0;
 	size_t size;
 
 	for (size_t i = 0; i < ARRAY_LEN(elf_faults); i++) {
@@ -475,17 +490,14 @@ START_TEST(test_deadline)
 
 		elf_faults[i].spoil(&elf);
 		size = bzimage_make(ARCHIVE_FILTER_XZ, &elf, sizeof(elf), sizeof(elf), image, sizeof(image));
-		put_source(image, size);
-		ck_assert_int_lt(kernel_import(source, target, NULL), 0);
+		took += refuse_usec(image, size);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(image_faults); i++) {
 		size = image_for_faults(image, sizeof(image));
 		image_faults[i].spoil(image);
-		put_source(image, size);
-		ck_assert_int_lt(kernel_import(source, target, NULL), 0);
+		took += refuse_usec(image, size);
 	}
-	ck_assert_int_lt(clock_monotonic_usec() - began,
-		(int64_t) (ARRAY_LEN(elf_faults) + ARRAY_LEN(image_faults)) * 3 * USEC_PER_SEC / 10);
+	ck_assert_int_lt(took, (int64_t) (ARRAY_LEN(elf_faults) + ARRAY_LEN(image_faults)) * 3 * USEC_PER_SEC / 10);
 }
 END_TEST
 
