@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/util.h"
 
 static void archive_freep(struct archive **archive)
 {
@@ -179,6 +180,22 @@ static int tar_entry(struct pack *pack, struct archive *in, struct archive_entry
 	return r;
 }
 
+/* The compressions that people give a tar. Not all that libarchive knows: for some it starts a program, which whoever
+ * made the file would choose. */
+static int tar_filters(struct archive *in)
+{
+	int (*const filters[])(struct archive *) = { archive_read_support_filter_gzip, archive_read_support_filter_xz,
+		archive_read_support_filter_zstd, archive_read_support_filter_bzip2, archive_read_support_filter_lz4 };
+
+	for (size_t i = 0; i < ARRAY_LEN(filters); i++) {
+		int r = filters[i](in);
+
+		if (r != ARCHIVE_OK) /* a warning says that the library was built without it and would start a program */
+			return r;
+	}
+	return ARCHIVE_OK;
+}
+
 int pack_tar(struct pack *pack, const char *rootfs, struct archive *out, struct err *reterr)
 {
 	CLEANUP(archive_freep) struct archive *in = archive_read_new();
@@ -187,7 +204,7 @@ int pack_tar(struct pack *pack, const char *rootfs, struct archive *out, struct 
 
 	if (!in)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory to read an archive");
-	if (archive_read_support_filter_all(in) < ARCHIVE_WARN || archive_read_support_format_tar(in) ||
+	if (tar_filters(in) != ARCHIVE_OK || archive_read_support_format_tar(in) ||
 		archive_read_open_filename(in, rootfs, 1 << 16))
 		return tar_failed(in, reterr);
 	while ((r = archive_read_next_header(in, &entry)) >= ARCHIVE_WARN && r != ARCHIVE_EOF) {

@@ -283,6 +283,27 @@ START_TEST(test_cut_archive)
 }
 END_TEST
 
+/* A compression for which libarchive would start a program by its name. */
+START_TEST(test_no_program_is_started)
+{
+	static const char grzip[] = "GRZipII\0\2\4:)and what it compressed";
+	char programs[] = "/tmp/croft-pack-XXXXXX", program[128], witness[128], script[192], path[160];
+	struct stat st;
+
+	ck_assert_ptr_nonnull(mkdtemp(programs));
+	snprintf(program, sizeof(program), "%s/grzip", programs);
+	snprintf(witness, sizeof(witness), "%s/was-started", programs);
+	snprintf(script, sizeof(script), "#!/bin/sh\n>%s\n", witness);
+	snprintf(path, sizeof(path), "%s:/usr/bin:/bin", programs);
+	ck_assert_int_eq(file_replace(program, script, strlen(script), 0700), 0);
+	ck_assert_int_eq(setenv("PATH", path, 1), 0);
+	ck_assert_int_eq(file_replace(tar, grzip, sizeof(grzip) - 1, 0600), 0);
+	expect_refused(tar, FAIL_IMAGE_INVALID, NULL);
+	ck_assert_int_lt(stat(witness, &st), 0);
+	ck_assert_int_eq(dir_remove(programs), 0);
+}
+END_TEST
+
 START_TEST(test_image_cannot_be_written)
 {
 	struct pack pack = { 0 };
@@ -356,6 +377,7 @@ int main(void)
 	tcase_add_test(t, test_through_link);
 	tcase_add_test(t, test_not_a_rootfs);
 	tcase_add_loop_test(t, test_cut_archive, 0, (int) ARRAY_LEN(filters));
+	tcase_add_test(t, test_no_program_is_started);
 	tcase_add_test(t, test_image_cannot_be_written);
 	tcase_add_test(t, test_folder);
 	tcase_add_test(t, test_squashfs_is_taken_as_it_is);
