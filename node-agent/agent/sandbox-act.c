@@ -304,7 +304,9 @@ static void start_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec)
 		.image = image,
 		.disk = disk,
 		.vcpus = spec->vcpus,
-		.memory_mib = spec->memory_mib };
+		.memory_mib = spec->memory_mib,
+		.tap = sandbox->tap,
+		.mac = sandbox->slot.mac };
 
 	if (!sandbox->vmm) {
 		sandbox_post_exit(sandbox, SV_EXIT_VANISHED);
@@ -314,6 +316,7 @@ static void start_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec)
 	if (spec->disk_mib > 0 && journal_dir(options->state, sandbox->id, dir) == 0)
 		(void)snprintf(disk, sizeof(disk), "%.4000s/" DISK_NAME, dir);
 	vmm_start(sandbox->vmm, &start);
+	sandbox->tap = fd_close(sandbox->tap); /* the VMM's now */
 }
 
 /* The VMM of this sandbox, found again where this agent did not start it. */

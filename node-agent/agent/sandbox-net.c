@@ -84,9 +84,6 @@ static void on_tap(const struct helper_reply *reply, int *fds, size_t n_fds, voi
 	post_network(sandbox, true, text, NULL);
 }
 
-/* Until croft-vmm takes a TAP (vmm.proto has no VmmNet yet) a slot would be one that no guest can use. */
-#define VMM_TAKES_TAP false
-
 static void on_slot(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
 {
 	struct sandbox *sandbox = user;
@@ -108,8 +105,6 @@ void sandbox_make_network(struct sandbox *sandbox)
 
 	if (!sandbox->agent->helper)
 		post_network(sandbox, false, "no croft-node-helper: helper.socket is not set", NULL);
-	else if (!VMM_TAKES_TAP)
-		post_network(sandbox, false, "this croft-vmm has no network device", NULL);
 	else if (ask(sandbox, HELPER_SLOT_MAKE, on_slot, &err) < 0)
 		post_network(sandbox, false, "", &err);
 }

@@ -29,7 +29,8 @@
 #define PACKETS_PER_TURN 32
 #define REFUSED_GRACE_SEC 2 /* a VMM that refused its start ends by itself; else it is ended */
 #define GUEST_CID 3
-#define START_FDS_MAX 7
+#define START_FDS_MAX 8
+#define MAC_SIZE 6
 
 struct vmm {
 	struct event_base *base;
@@ -414,6 +415,16 @@ static int add_file(struct fd_list *list, const char *path, int flags, enum fail
 	return 0;
 }
 
+static int add_tap(struct fd_list *list, int tap, struct err *reterr)
+{
+	int fd = fcntl(tap, F_DUPFD_CLOEXEC, 0);
+
+	if (fd < 0)
+		return err_set(reterr, FAIL_HOST_LIMIT, errno, "no descriptor for the TAP");
+	list->fds[list->n++] = fd;
+	return 0;
+}
+
 static int open_all(
 	struct vmm *vmm, const struct vmm_start *start, struct fd_list *list, struct err *reterr)
 {
@@ -443,8 +454,9 @@ static int open_all(
 	list->fds[list->n++] = fd;
 	(void)snprintf(path, sizeof(path), "%.4000s/console", vmm->run_dir);
 	/* appended to, so that it can be cut while the VMM writes */
-	return add_file(list, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
+	r = add_file(list, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
 		FAIL_VMM_START_FAILED, "the console file", reterr);
+	return r < 0 || start->tap < 0 ? r : add_tap(list, start->tap, reterr);
 }
 
 static int send_start(struct vmm *vmm, const struct vmm_start *start, const struct fd_list *list,
@@ -455,7 +467,9 @@ static int send_start(struct vmm *vmm, const struct vmm_start *start, const stru
 	Croft__VmmVsock vsock = MESSAGE(Croft__VmmVsock, croft__vmm_vsock);
 	Croft__VmmDisk image = MESSAGE(Croft__VmmDisk, croft__vmm_disk),
 		       disk = MESSAGE(Croft__VmmDisk, croft__vmm_disk);
+	Croft__VmmNet net = MESSAGE(Croft__VmmNet, croft__vmm_net);
 	Croft__VmmDisk *disks[2] = { &image, &disk };
+	uint8_t mac[MAC_SIZE];
 	char image_serial[] = "croft-image", disk_serial[] = "croft-disk", path[PATH_MAX];
 	CLEANUP_FREE char *cmdline = strdup(start->cmdline);
 	int r;
@@ -477,6 +491,12 @@ static int send_start(struct vmm *vmm, const struct vmm_start *start, const stru
 	message.disks = disks;
 	message.vsock = &vsock;
 	message.has_console = true;
+	if (start->tap >= 0) {
+		memcpy(mac, start->mac, sizeof(mac));
+		net.mac.data = mac;
+		net.mac.len = sizeof(mac);
+		message.net = &net;
+	}
 	request.body_case = CROFT__VMM_REQUEST__BODY_START;
 	request.start = &message;
 	r = send_request(vmm, &request, list->fds, list->n);

@@ -62,6 +62,8 @@ struct vmm_start {
 	const char *image, *disk;                       /* disk "": none */
 	uint32_t vcpus;
 	uint64_t memory_mib;
+	int tap;            /* -1: no network. The caller's */
+	const uint8_t *mac; /* 6 bytes, where there is a TAP */
 };
 /* Opens what the VM needs at this moment and hands it over. The answer is on_started, or on_exit
  * with START_FAILED; KVM_UNAVAILABLE, KERNEL_MISSING and the like come that way too: the process is
