@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest on the network that croft-node-helper gives it: scheduler, agent and VMM as an ordinary user, the helper as
+root, and an internet of the test's own in a network namespace."""
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import unittest
+
+import stack as st
+from stack import PATIENCE, Process, Stack, wait_for
+from test_first_light import USER, kvm_groups
+
+PUBLIC, PRIVATE, METADATA = "93.184.216.34", "10.9.0.1", "169.254.169.254"
+NAMES = {"web.example.test": [PUBLIC], "rebind.example.test": [METADATA, PRIVATE]}
+
+# A web server on every address and a name server, in the namespace that stands for the internet.
+SERVER = f"""
+import http.server, socket, struct, threading
+names = {NAMES!r}
+def dns():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind(("{PUBLIC}", 53))
+    while True:
+        q, peer = s.recvfrom(512)
+        at, labels = 12, []
+        while q[at]:
+            labels.append(q[at + 1:at + 1 + q[at]].decode().lower())
+            at += 1 + q[at]
+        found = names.get(".".join(labels), [])
+        body = b"".join(b"\\xc0\\x0c\\0\\1\\0\\1" + struct.pack(">IH", 0, 4) + socket.inet_aton(a) for a in found)
+        s.sendto(q[:2] + b"\\x81" + (b"\\x80" if found else b"\\x83") + struct.pack(">HHHH", 1, len(found), 0, 0)
+                 + q[12:at + 5] + body, peer)
+class Hello(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"hello from outside\\n")
+    def log_message(self, *args): pass
+threading.Thread(target=dns, daemon=True).start()
+http.server.ThreadingHTTPServer(("0.0.0.0", 80), Hello).serve_forever()
+"""
+
+
+def run(*command):
+    subprocess.run([str(c) for c in command], check=True, capture_output=True, timeout=60)
+
+
+class Internet:
+    def __init__(self):
+        self.holder = subprocess.Popen(["unshare", "-n", "sleep", "100000"])
+        wait_for("a namespace", 10, lambda: os.readlink(f"/proc/{self.holder.pid}/ns/net") != os.readlink("/proc/self/ns/net"))
+        run("ip", "link", "add", "crofttest0", "type", "veth", "peer", "name", "net0", "netns", self.holder.pid)
+        run("ip", "addr", "add", "203.0.113.2/24", "dev", "crofttest0")
+        run("ip", "link", "set", "crofttest0", "up")
+        inside = ["nsenter", "-t", self.holder.pid, "-n"]
+        run(*inside, "ip", "link", "set", "lo", "up")
+        run(*inside, "ip", "addr", "add", "203.0.113.1/24", "dev", "net0")
+        run(*inside, "ip", "link", "set", "net0", "up")
+        for address in (PUBLIC, PRIVATE, METADATA):
+            run(*inside, "ip", "addr", "add", f"{address}/32", "dev", "lo")
+            run("ip", "route", "add", f"{address}/32", "via", "203.0.113.1")
+        self.server = subprocess.Popen([str(c) for c in inside] + [sys.executable, "-c", SERVER])
+
+    def close(self):
+        for process in (self.server, self.holder):
+            process.kill()
+            process.wait()
+        subprocess.run(["ip", "link", "del", "crofttest0"], capture_output=True)
+
+
+class Network(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("croft-node-helper needs root")
+        cls.internet = Internet()
+        cls.stack = Stack(user=USER).__enter__()
+        try:
+            cls.run_dir = cls.stack.dir / "helper"
+            cls.helper = Process(cls.stack, "helper", [
+                st.BIN / "croft-node-helper", f"--helper-socket={cls.stack.dir}/helper.sock", f"--helper-user={USER}",
+                f"--helper-run={cls.run_dir}", "--network-pool=198.18.40.0/24", "--network-spares=1"])
+            cls.helper.start()
+            wait_for("the helper listens", 30 * PATIENCE, lambda: (cls.stack.dir / "helper.sock").exists())
+            cls.stack.template()
+            cls.node = cls.stack.node(groups=kvm_groups(), options={
+                "helper-socket": f"{cls.stack.dir}/helper.sock", "helper-dns": f"{PUBLIC}:53"})
+            cls.sandbox = cls.stack.create()
+        except BaseException:
+            cls.tearDownClass()
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        failed = sys.exc_info()[0]
+        if failed and hasattr(cls, "helper"):
+            print(cls.helper.tail(), flush=True)
+        cls.stack.__exit__(failed, None, None)
+        if hasattr(cls, "helper"):
+            cls.helper.stop()
+            subprocess.run(f"for n in {cls.run_dir}/netns/*; do umount $n; done; umount {cls.run_dir}/netns; nft delete table inet croft;"
+                           " ip -o link show group 7282 | cut -d: -f2 | cut -d@ -f1 | xargs -rn1 ip link del", shell=True,
+                           capture_output=True)
+        cls.internet.close()
+
+    def in_guest(self, command):
+        return self.stack.cli("sandbox", "exec", self.sandbox, "--", "sh", "-c", command)
+
+    def fetch(self, host, seconds=20):
+        return self.in_guest(f"fetch {host} {seconds}")
+
+    def links(self):
+        text = subprocess.run(["ip", "-o", "link", "show", "group", "7282"], capture_output=True, text=True).stdout
+        return len(text.splitlines())
+
+    def test_a_stage(self):
+        stages = {s["stage"]: s for s in self.stack.cli_json("sandbox", "stages", self.sandbox)["records"]}
+        self.assertEqual(stages["network"]["outcome"], "ok", stages["network"])
+        self.assertRegex(stages["network"]["reason"], r"^s[0-9a-f]{12}, 198\.18\.40\.\d+$")
+
+    def test_b_reaches_the_internet_by_address_and_name(self):
+        for host in (PUBLIC, "web.example.test"):
+            done = self.fetch(host)
+            self.assertEqual((done.returncode, done.stdout), (0, b"hello from outside\n"), (host, done.stderr))
+
+    def test_c_reaches_nothing_private(self):
+        for host in (PRIVATE, METADATA, "rebind.example.test", "203.0.113.2"):
+            done = self.fetch(host, 5)
+            self.assertEqual((done.returncode, done.stdout), (1, b""), (host, done.stderr))
+            # refused on the way, not a client that failed by itself
+            self.assertRegex(done.stderr, rb"guest-fetch: (connect|rebind.example.test): ", host)
+        # and the host does get there: it is no accident
+        run("wget" if pathlib.Path("/usr/bin/wget").exists() else "curl", f"http://{PRIVATE}/")
+
+    def test_d_agent_killed_and_back(self):
+        self.in_guest(f"(while :; do fetch {PUBLIC} 9 >/dev/null && date +%s >>/tmp/reached; sleep 1; done) >/dev/null 2>&1 &")
+        self.node.agent.kill9()
+        away = time.time()
+        time.sleep(20)  # what the guest does meanwhile is what is looked at
+        back = time.time()
+        self.node.start_agent()
+        self.node.wait_ready()
+        reached = [int(t) for t in self.in_guest("cat /tmp/reached").stdout.split()]
+        self.assertTrue([t for t in reached if away + 5 < t < back - 2], (away, back, reached))
+        done = self.fetch("web.example.test")  # its resolver is back
+        self.assertEqual((done.returncode, done.stdout), (0, b"hello from outside\n"), done.stderr)
+
+    def test_e_helper_killed_and_back(self):
+        self.helper.kill9()
+        self.assertEqual(self.fetch(PUBLIC).stdout, b"hello from outside\n")  # what runs goes on
+        self.helper.start()
+        wait_for("the agent has the helper again", 60 * PATIENCE, lambda: self.node.said("croft-node-helper is there"))
+
+    def test_f_nothing_is_left(self):
+        self.stack.cli_ok("sandbox", "kill", self.sandbox)
+        self.stack.assert_clean(self.node)
+        wait_for("the slot is gone but for the spare", 60 * PATIENCE, lambda: self.links() <= 1)
+        self.assertEqual(list((self.run_dir / "slots").iterdir()), [])
