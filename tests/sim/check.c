@@ -33,10 +33,16 @@ void check_spawn(struct sim *sim, const struct sim_node *node, const struct vm *
 			(unsigned long long)node->capacity.memory_mib);
 }
 
-/* Three failed attempts of anybody are what a node without KVM may cost, ever. */
-void check_broken(struct sim *sim, struct sim_node *node, const char *sandbox)
+/* Three failed attempts of anybody are what a node without KVM may cost, ever. Those that its agent told, once each:
+ * of one that was killed first nobody can learn. */
+void check_broken(struct sim *sim, struct sim_node *node, const struct sandbox_report *report)
 {
-	if (sim_truth(sim, sandbox)->is_canary || ++node->n_broken <= 3)
+	struct truth *truth = sim_truth(sim, report->sandbox);
+
+	if (truth->is_canary || truth->broken_told >= report->generation)
+		return;
+	truth->broken_told = report->generation;
+	if (++node->n_broken <= 3)
 		return;
 	sim_violation(sim, "node %d has no KVM and failed a %uth start of a client", node->number,
 		node->n_broken);

@@ -245,7 +245,6 @@ static void act_start(struct sim *sim, struct sim_node *node, const struct sv_ac
 		result->exit = SV_EXIT_START_FAILED;
 		(void)err_set(&result->err, FAIL_KVM_UNAVAILABLE, 0, "No /dev/kvm.");
 		result->vm = vm->number;
-		check_broken(sim, node, action->sandbox);
 		return;
 	}
 	if (sim_chance(sim, 15)) {
@@ -313,8 +312,7 @@ static void act_remove(struct sim *sim, struct sim_node *node, const struct sv_a
 }
 
 /* What leaves the node must be true after a crash at this very moment. */
-static void check_report(
-	struct sim *sim, const struct sim_node *node, const struct sandbox_report *report)
+static void check_report(struct sim *sim, struct sim_node *node, const struct sandbox_report *report)
 {
 	struct sim_journal *journal;
 
@@ -335,6 +333,8 @@ static void check_report(
 					 report->failure.code == FAIL_NODE_BUSY))
 		sim_violation(sim, "node %d had to refuse %s: the scheduler placed over its room",
 			node->number, report->sandbox);
+	if (node->is_broken && report->state == REPORT_ENDED && report->failure.code == FAIL_KVM_UNAVAILABLE)
+		check_broken(sim, node, report);
 }
 
 static void act(struct sim *sim, struct sim_node *node, const struct sv_action *action)

@@ -113,7 +113,7 @@ struct sim_node {
 	bool stepped;             /* since the last check */
 	int64_t full_until_usec;  /* no space left on its disk */
 	bool is_broken;           /* no KVM, from the beginning until the chaos ends */
-	unsigned int n_broken;    /* starts that failed for it, of clients */
+	unsigned int n_broken;    /* starts of clients that it told had failed for it */
 };
 
 /* ---- the scheduler's shell ---- */
@@ -165,6 +165,7 @@ struct truth {
 	bool was_hurt;       /* we killed its VM or its host: it may end by itself */
 	unsigned int n_live; /* VMs now */
 	uint64_t spawned;    /* highest generation that was spawned */
+	uint64_t broken_told; /* highest generation of which a node told that it has no KVM */
 	UT_hash_handle hh;
 };
 
@@ -247,7 +248,7 @@ void client_scheduler_died(struct sim *sim);
 /* ---- check.c ---- */
 void check_step(struct sim *sim);
 void check_acked(struct sim *sim);
-void check_broken(struct sim *sim, struct sim_node *node, const char *sandbox);
+void check_broken(struct sim *sim, struct sim_node *node, const struct sandbox_report *report);
 void check_spawn(struct sim *sim, const struct sim_node *node, const struct vm *vm);
 void check_kill(struct sim *sim, const struct vm *vm);
 void check_settled(struct sim *sim);
