@@ -22,7 +22,7 @@ struct resolver_counts {
 
 /* `helper` may be NULL in a test: then nothing is pinned. */
 int resolver_new(struct resolver **ret, struct event_base *base, struct helper_link *helper, struct err *reterr);
-/* After the helper's link was freed. */
+/* After the helper's link was freed. What was asked and has no answer ends on the next turn of the base. */
 void resolver_free(struct resolver *resolver);
 /* Takes the socket (UDP, non-blocking), in any case; copies the policy. Another for the same sandbox replaces it. */
 int resolver_add(struct resolver *resolver, const char *sandbox, int fd, const struct net_policy *policy);

@@ -110,6 +110,10 @@ static void feed_start(struct run *run)
 	feed(run, of(SV_EV_JOURNALLED));
 	feed(run, of(SV_EV_IMAGE_DONE));
 	feed(run, of(SV_EV_DISK_DONE));
+	event = of(SV_EV_NETWORK_DONE);
+	event.network.is_made = true;
+	event.network.text = "slot";
+	feed(run, event);
 	event = of(SV_EV_VMM_SPAWNED);
 	event.spawned.vmm = &vmm;
 	feed(run, event);
