@@ -49,7 +49,10 @@ static bool fails_now(int fd)
 	return ++netlink_sent == netlink_fail_at || netlink_fail_at == WORLD_EVERY;
 }
 
-ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+/* What the libraries call instead of libc's: seen by them in a build that hides its symbols too. */
+#define OURS __attribute__((visibility("default")))
+
+OURS ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	ssize_t (*next)(int, const struct msghdr *, int);
 
@@ -61,7 +64,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	return next(fd, message, flags);
 }
 
-ssize_t sendto(int fd, const void *data, size_t size, int flags, __CONST_SOCKADDR_ARG to, socklen_t to_size)
+OURS ssize_t sendto(int fd, const void *data, size_t size, int flags, __CONST_SOCKADDR_ARG to, socklen_t to_size)
 {
 	ssize_t (*next)(int, const void *, size_t, int, __CONST_SOCKADDR_ARG, socklen_t);
 
@@ -73,7 +76,7 @@ ssize_t sendto(int fd, const void *data, size_t size, int flags, __CONST_SOCKADD
 	return next(fd, data, size, flags, to, to_size);
 }
 
-int umount2(const char *path, int flags)
+OURS int umount2(const char *path, int flags)
 {
 	int (*next)(const char *, int);
 
