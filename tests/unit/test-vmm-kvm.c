@@ -290,7 +290,7 @@ static const struct {
 	{ refuse_memory_wrap, "MEMORY_INVALID" },
 	{ refuse_cmdline_long, "CMDLINE_TOO_LONG" },
 	{ refuse_cmdline_key, "CMDLINE_BAD_CHAR" },
-	{ refuse_kernel, "KERNEL_INVALID" },
+	{ refuse_kernel, "KERNEL_TRUNCATED" },
 	{ refuse_kernel_fifo, "KERNEL_INVALID" },
 	{ refuse_disk_empty, "DISK_INVALID" },
 	{ refuse_disk_odd, "DISK_INVALID" },
