@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,8 +20,8 @@
 
 #define FILES_MAX (2 * EVIDENCE_MAX)
 
-/* The last EVIDENCE_TAIL bytes of `from`; nothing is made of an empty file. */
-static int copy_tail(const char *from, const char *to)
+/* The last EVIDENCE_TAIL bytes of `from`; of an empty file nothing is made, unless that it is empty says something. */
+static int copy_tail(const char *from, const char *to, bool is_empty_kept)
 {
 	CLEANUP_FD int in = open(from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	CLEANUP_FD int out = -1;
@@ -32,11 +33,11 @@ static int copy_tail(const char *from, const char *to)
 
 	if (in < 0 || fstat(in, &st) < 0)
 		return -errno;
-	if (!S_ISREG(st.st_mode) || st.st_size == 0)
+	if (!S_ISREG(st.st_mode) || (st.st_size == 0 && !is_empty_kept))
 		return 0;
 	start = st.st_size > (off_t)EVIDENCE_TAIL ? st.st_size - (off_t)EVIDENCE_TAIL : 0;
 	size = (size_t)(st.st_size - start);
-	data = malloc(size);
+	data = malloc(size + 1); /* never of 0 bytes, which may be NULL */
 	if (!data)
 		return -ENOMEM;
 	r = fd_pread_all(in, data, size, start);
@@ -83,19 +84,23 @@ static void prune(const char *dir_path)
 
 void evidence_keep(const char *state, const char *run_dir, const char *sandbox)
 {
-	static const char *const names[] = { "console", "vmm.log" };
+	/* remedies send people to the console: that a guest printed nothing is what they find there */
+	static const struct {
+		const char *name;
+		bool is_empty_kept;
+	} files[] = { { "console", true }, { "vmm.log", false } };
 	char dir[PATH_MAX];
 	int r;
 
 	(void)snprintf(dir, sizeof(dir), "%.3900s/failed", state);
 	r = dir_make(dir, 0700);
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(names); i++) {
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++) {
 		char from[PATH_MAX], to[PATH_MAX];
 		int one;
 
-		(void)snprintf(from, sizeof(from), "%.4000s/%s", run_dir, names[i]);
-		(void)snprintf(to, sizeof(to), "%.4000s/%s.%s", dir, sandbox, names[i]);
-		one = copy_tail(from, to);
+		(void)snprintf(from, sizeof(from), "%.4000s/%s", run_dir, files[i].name);
+		(void)snprintf(to, sizeof(to), "%.4000s/%s.%s", dir, sandbox, files[i].name);
+		one = copy_tail(from, to, files[i].is_empty_kept);
 		if (one < 0 && one != -ENOENT)
 			log_warn("cannot keep what a failed sandbox left", "path", to, "errno",
 				strerrorname_np(-one));
