@@ -8,11 +8,13 @@
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "image/digest.h"
 #include "image/pack.h"
 
+#define USAGE "usage: croft-image-pack ROOTFS OUT.sqfs\n"
 #define PROGRESS_USEC (2 * USEC_PER_SEC)
 
 static void show_progress(void *userdata, uint64_t entries, uint64_t bytes)
@@ -32,8 +34,12 @@ int main(int argc, char **argv)
 	struct err err = ERR_NULL;
 	char digest[DIGEST_SIZE], text[2048];
 
+	if (argc == 2 && strcmp(argv[1], "--help") == 0)
+		return fputs(USAGE "\nPacks a directory, a tar archive or a squashfs image into an image that sandboxes start\n"
+				   "from, and prints its digest; see croft-image-pack(1).\n",
+			       stdout) < 0;
 	if (argc != 3) {
-		(void) fputs("usage: croft-image-pack ROOTFS OUT.sqfs\n", stderr);
+		(void)fputs(USAGE, stderr);
 		return 2;
 	}
 	(void) signal(SIGPIPE, SIG_IGN);

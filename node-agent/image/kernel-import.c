@@ -4,16 +4,22 @@
  * 1 with the failure on stderr, 2 for a wrong command line.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "image/kernel.h"
+
+#define USAGE "usage: croft-kernel-import BZIMAGE VMLINUX\n"
 
 int main(int argc, char **argv)
 {
 	struct err err = ERR_NULL;
 	char text[2048];
 
+	if (argc == 2 && strcmp(argv[1], "--help") == 0)
+		return fputs(USAGE "\nUnpacks a Linux bzImage to the vmlinux that croft-vmm boots; see croft-kernel-import(1).\n",
+			       stdout) < 0;
 	if (argc != 3) {
-		(void) fputs("usage: croft-kernel-import BZIMAGE VMLINUX\n", stderr);
+		(void)fputs(USAGE, stderr);
 		return 2;
 	}
 	if (kernel_import(argv[1], argv[2], &err) == 0)
