@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/link-private.h"
 #include "server/message.h"
 #include "test-api-rig.h"
 
@@ -113,6 +114,64 @@ START_TEST(test_revoked_node_is_told)
 	node_connect(&node);
 	ck_assert_int_eq(node.refusal.code, FAIL_NODE_REVOKED);
 	node_close(&node);
+	rig_close(&rig);
+}
+END_TEST
+
+/* What the link holds of `node`'s key; the number of the newest into `ret_newest`. */
+static unsigned int sessions_of(
+	const struct rig *rig, const struct fake_node *node, uint64_t *ret_newest)
+{
+	const struct session *session, *next;
+	unsigned int n = 0;
+
+	*ret_newest = 0;
+	HASH_ITER (by_number, rig->server->link->by_number, session, next) {
+		if (session->role != SENDER_NODE || strcmp(session->id, node->node))
+			continue;
+		n++;
+		*ret_newest = session->number > *ret_newest ? session->number : *ret_newest;
+	}
+	return n;
+}
+
+START_TEST(test_a_key_has_two_sessions)
+{
+	struct rig rig;
+	struct fake_node nodes[4];
+	uint64_t newest, before = 0;
+
+	rig_open(&rig);
+	node_join(&nodes[0], &rig);
+	/* connections of the same key that all stay open: ZAP admits four at once */
+	for (size_t i = 1; i < ARRAY_LEN(nodes); i++) {
+		nodes[i] = nodes[0];
+		nodes[i].dealer = NULL;
+		nodes[i].beat = NULL;
+	}
+	event_free(TAKE(nodes[0].beat));
+	for (size_t i = 1; i < ARRAY_LEN(nodes); i++) {
+		nodes[i].welcome = false;
+		for (int tries = 0; tries < 5 && !nodes[i].welcome; tries++) { /* one handshake a second at most */
+			node_dial(&nodes[i], &nodes[0].keys);
+			if (!nodes[i].up)
+				continue;
+			node_send_hello(&nodes[i]);
+			for (int turn = 0; turn < 200 && !nodes[i].welcome; turn++)
+				loop_for(rig.base, 10);
+		}
+		ck_assert(nodes[i].welcome);
+		ck_assert_uint_eq(sessions_of(&rig, &nodes[0], &newest), 2);
+		ck_assert_uint_gt(newest, before);
+		before = newest;
+	}
+	/* the oldest was forgotten, not refused: what it says makes a session anew, in another's place */
+	node_send_hello(&nodes[0]);
+	loop_for(rig.base, 500);
+	ck_assert_uint_eq(sessions_of(&rig, &nodes[0], &newest), 2);
+	ck_assert_uint_gt(newest, before);
+	for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
+		node_close(&nodes[i]);
 	rig_close(&rig);
 }
 END_TEST
@@ -543,6 +602,7 @@ int main(void)
 	tcase_add_test(tc, test_token_may_only_enroll);
 	tcase_add_test(tc, test_unknown_key_is_denied);
 	tcase_add_test(tc, test_revoked_node_is_told);
+	tcase_add_test(tc, test_a_key_has_two_sessions);
 	tcase_add_test(tc, test_create_runs);
 	tcase_add_test(tc, test_create_async_and_watch);
 	tcase_add_test(tc, test_failed_start_says_where_and_whose);
