@@ -28,9 +28,11 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "wire/watchdog.h"
 
 #define THREADS 4
 #define SIGNALS 2
+#define OWN_EVENTS (SIGNALS + 1) /* and the service manager's watchdog */
 #define STOP_USEC (1500 * USEC_PER_MSEC) /* of the two seconds that SIGTERM may take */
 
 /* ---- steps ---- */
@@ -331,7 +333,7 @@ static void on_signal(evutil_socket_t number, short what, void *user)
 	(void)event_base_loopbreak(agent->base);
 }
 
-static int make_loop(struct agent *agent, struct event **signals, struct err *reterr)
+static int make_loop(struct agent *agent, struct event **events, struct err *reterr)
 {
 	static const int numbers[] = { SIGTERM, SIGINT };
 
@@ -341,19 +343,20 @@ static int make_loop(struct agent *agent, struct event **signals, struct err *re
 		agent->tick = evtimer_new(agent->base, on_tick, agent);
 		agent->post_event = evtimer_new(agent->base, on_posts, agent);
 		for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
-			signals[i] = evsignal_new(agent->base, numbers[i], on_signal, agent);
-			if (!signals[i] || evsignal_add(signals[i], NULL) < 0)
+			events[i] = evsignal_new(agent->base, numbers[i], on_signal, agent);
+			if (!events[i] || evsignal_add(events[i], NULL) < 0)
 				return err_set(
 					reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the loop");
 		}
 	}
-	if (!agent->zmq || !agent->tick || !agent->post_event)
+	if (!agent->zmq || !agent->tick || !agent->post_event ||
+		watchdog_new(agent->base, &events[SIGNALS]) < 0)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the loop");
 	return 0;
 }
 
 /* false: something hangs; nothing more may be touched, the process is to end. */
-static bool agent_deinit(struct agent *agent, struct event **signals)
+static bool agent_deinit(struct agent *agent, struct event **events)
 {
 	struct post *post;
 
@@ -381,9 +384,9 @@ static bool agent_deinit(struct agent *agent, struct event **signals)
 		STAILQ_REMOVE_HEAD(&agent->posts, link);
 		free(post);
 	}
-	for (size_t i = 0; i < SIGNALS; i++)
-		if (signals[i])
-			event_free(signals[i]);
+	for (size_t i = 0; i < OWN_EVENTS; i++)
+		if (events[i])
+			event_free(events[i]);
 	if (agent->tick)
 		event_free(agent->tick);
 	if (agent->post_event)
@@ -396,7 +399,7 @@ static bool agent_deinit(struct agent *agent, struct event **signals)
 	return true;
 }
 
-static int run(struct agent *agent, struct event **signals, struct err *reterr)
+static int run(struct agent *agent, struct event **events, struct err *reterr)
 {
 	CLEANUP_FD int lock = -1;
 	int r = dir_make(agent->options->state, 0700);
@@ -416,7 +419,7 @@ static int run(struct agent *agent, struct event **signals, struct err *reterr)
 	lock = state_lock(agent->options->state, reterr);
 	if (lock < 0)
 		return lock;
-	r = make_loop(agent, signals, reterr);
+	r = make_loop(agent, events, reterr);
 	if (r == 0)
 		r = make_parts(agent, reterr);
 	if (r == 0)
@@ -438,7 +441,7 @@ static int run(struct agent *agent, struct event **signals, struct err *reterr)
 int agent_run(const struct agent_options *options, struct err *reterr)
 {
 	struct agent *agent = calloc(1, sizeof(*agent));
-	struct event *signals[SIGNALS] = { NULL };
+	struct event *events[OWN_EVENTS] = { NULL };
 	int r;
 
 	if (!agent)
@@ -449,8 +452,8 @@ int agent_run(const struct agent_options *options, struct err *reterr)
 	STAILQ_INIT(&agent->held);
 	TAILQ_INIT(&agent->writes);
 	id_new(&agent->rng, agent->instance);
-	r = run(agent, signals, reterr);
-	if (agent_deinit(agent, signals))
+	r = run(agent, events, reterr);
+	if (agent_deinit(agent, events))
 		free(agent);
 	return r;
 }

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "gateway/gateway.h"
 #include "gateway/options.h"
+#include "wire/watchdog.h"
 
 #define DRAIN_US (1500 * USEC_PER_MSEC)
 #define DRAIN_STEP_US (20 * USEC_PER_MSEC)
@@ -22,7 +23,7 @@
 struct process {
 	struct event_base *base;
 	struct gateway *gateway;
-	struct event *term, *interrupt, *drain;
+	struct event *term, *interrupt, *drain, *watchdog;
 	int64_t drain_until_us;
 };
 
@@ -73,7 +74,7 @@ static int process_run(struct process *process, const struct gateway_options *op
 	process->interrupt = process->base ? evsignal_new(process->base, SIGINT, on_signal, process) : NULL;
 	process->drain = process->base ? evtimer_new(process->base, on_drain, process) : NULL;
 	if (!process->term || !process->interrupt || !process->drain || evsignal_add(process->term, NULL) < 0 ||
-		evsignal_add(process->interrupt, NULL) < 0)
+		evsignal_add(process->interrupt, NULL) < 0 || watchdog_new(process->base, &process->watchdog) < 0)
 		return err_set(reterr, FAIL_NO_MEMORY, 0, "No memory for the event loop.");
 	r = gateway_new(&process->gateway, process->base, options, reterr);
 	if (r < 0)
@@ -88,7 +89,7 @@ static int process_run(struct process *process, const struct gateway_options *op
 
 static void process_deinit(struct process *process)
 {
-	struct event *events[] = { process->term, process->interrupt, process->drain };
+	struct event *events[] = { process->term, process->interrupt, process->drain, process->watchdog };
 
 	gateway_free(process->gateway);
 	for (size_t i = 0; i < ARRAY_LEN(events); i++)

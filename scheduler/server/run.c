@@ -17,6 +17,7 @@
 #include "server/link.h"
 #include "server/program.h"
 #include "server/server.h"
+#include "wire/watchdog.h"
 
 #define DRAIN_USEC (700 * USEC_PER_MSEC)
 #define DRAIN_STEP_USEC 20000
@@ -55,31 +56,14 @@ static void on_signal(evutil_socket_t number, short what, void *user)
 	(void)event_add(run->drain, &step);
 }
 
-static void on_watchdog(evutil_socket_t fd, short what, void *user)
-{
-	(void)fd;
-	(void)what;
-	(void)user;
-	(void)sd_notify(0, "WATCHDOG=1");
-}
-
 static int add_events(struct run *run, struct err *reterr)
 {
-	uint64_t usec = 0;
-	struct timeval half;
-
 	run->term = evsignal_new(run->base, SIGTERM, on_signal, run);
 	run->interrupt = evsignal_new(run->base, SIGINT, on_signal, run);
 	run->drain = event_new(run->base, -1, EV_PERSIST, on_drain, run);
-	run->watchdog = event_new(run->base, -1, EV_PERSIST, on_watchdog, run);
-	if (!run->term || !run->interrupt || !run->drain || !run->watchdog ||
-		event_add(run->term, NULL) < 0 || event_add(run->interrupt, NULL) < 0)
+	if (!run->term || !run->interrupt || !run->drain || event_add(run->term, NULL) < 0 ||
+		event_add(run->interrupt, NULL) < 0 || watchdog_new(run->base, &run->watchdog) < 0)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the loop");
-	if (sd_watchdog_enabled(0, &usec) > 0) {
-		half = (struct timeval){ .tv_sec = (time_t)(usec / 2 / 1000000),
-			.tv_usec = (suseconds_t)(usec / 2 % 1000000) };
-		(void)event_add(run->watchdog, &half);
-	}
 	return 0;
 }
 
