@@ -72,6 +72,21 @@ static int check_disk(const struct disk_config *disk, unsigned int index, struct
 	return 0;
 }
 
+/* Directly or deeper, but never up again. */
+static bool is_inside(const char *path, const char *directory)
+{
+	size_t n = strlen(directory);
+
+	while (n > 0 && directory[n - 1] == '/')
+		n--;
+	if (n == 0 || strncmp(path, directory, n) != 0 || path[n] != '/' || !strcmp(path + n, "/"))
+		return false;
+	for (const char *at = strstr(path, "/.."); at; at = strstr(at + 1, "/.."))
+		if (at[3] == '/' || at[3] == '\0')
+			return false;
+	return true;
+}
+
 static int check_vsock(const struct vm_config *config, struct err *reterr)
 {
 	size_t n = strlen(config->vsock_path);
@@ -89,6 +104,10 @@ static int check_vsock(const struct vm_config *config, struct err *reterr)
 		err_add(reterr, "max", "%u", SOCKET_PATH_MAX - 1 - PORT_DIGITS);
 		return -ENAMETOOLONG;
 	}
+	/* the jail shows nothing else: every connection of the guest would be refused, and nobody would know why */
+	if (config->run && !is_inside(config->vsock_path, config->run))
+		return err_set_at(reterr, STAGE_VMM, FAIL_INVALID_ARGUMENT, EINVAL, "vsock.path is not inside %s",
+			*config->run ? config->run : "a run directory (--run), of which there is none");
 	return 0;
 }
 

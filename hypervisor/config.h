@@ -39,6 +39,7 @@ struct vm_config {
 	int vsock_fd;                    /* listening unix stream socket */
 	uint32_t guest_cid;
 	char vsock_path[CONFIG_PATH_MAX];
+	const char *run;                 /* the directory that vsock_path must be in; borrowed; NULL: anywhere */
 	uint64_t lease_ms;               /* 0: none */
 	char *cmdline;                   /* the caller's part; owned */
 };
@@ -46,6 +47,6 @@ struct vm_config {
 void config_init(struct vm_config *config);
 void config_deinit(struct vm_config *config);
 
-/* VCPUS_INVALID, MEMORY_INVALID, DISK_INVALID, SOCKET_PATH_TOO_LONG, INVALID_ARGUMENT (cid), NET_INVALID,
+/* VCPUS_INVALID, MEMORY_INVALID, DISK_INVALID, SOCKET_PATH_TOO_LONG, INVALID_ARGUMENT (cid, vsock's path), NET_INVALID,
  * CMDLINE_..., in this order. `ret_cmdline` is the whole command line. */
 int config_check(const struct vm_config *config, char ret_cmdline[static CMDLINE_SIZE], struct err *reterr);

@@ -105,6 +105,7 @@ static int begin(struct vmm *vmm, const struct options *options, int fd, struct 
 		r = jail_arm(jail, &config, reterr);
 	if (r < 0 || config.mode == JAIL_OFF)
 		return r;
+	vmm->run = options->run;
 	vmm->jail = &jail->report;
 	vmm->is_filtered = jail->report.applied & 1u << JAIL_FILTERS;
 	jail_report_format(&jail->report, text);

@@ -116,8 +116,10 @@ static int narrow(struct vmm *vmm, struct err *reterr)
 static int start(struct vmm *vmm, struct vm_config *config, struct err *reterr)
 {
 	char cmdline[CMDLINE_SIZE];
-	int r = config_check(config, cmdline, reterr);
+	int r;
 
+	config->run = vmm->run;
+	r = config_check(config, cmdline, reterr);
 	if (r == 0)
 		r = vm_build(&vmm->vm, &vmm->loop, config, cmdline, &hooks, vmm, reterr);
 	if (r < 0)

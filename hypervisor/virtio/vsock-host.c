@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "virtio/vsock.h"
 
 #define GREETING_USEC (10 * USEC_PER_SEC)
@@ -19,6 +20,7 @@
 #define GONE_USEC (60 * USEC_PER_SEC)     /* for the guest to close a connection whose other end is gone */
 #define HOST_PORT_FIRST (UINT32_C(1) << 30)
 #define ACCEPT_MAX 16
+#define DENIED_MAX 8
 
 ssize_t vsock_real_read(int fd, const struct iovec *iov, int n)
 {
@@ -36,13 +38,29 @@ int vsock_real_connect(const char *path)
 	return unix_connect(path, SOCK_STREAM);
 }
 
+/* Nobody finds out otherwise: the guest sees a refusal like that of a port where nobody listens. A guest cannot fill the
+ * log: a port that is tried again makes no second line, and there is an end to them. */
+static void note_denied(struct vsock_device *vsock, uint32_t host_port, const char *path)
+{
+	if (vsock->n_denied == DENIED_MAX || (vsock->n_denied > 0 && vsock->denied_port == host_port))
+		return;
+	vsock->n_denied++;
+	vsock->denied_port = host_port;
+	log_warn("a guest's vsock connection was refused: the VM's user may not connect to the socket", "path", path, "errno",
+		"EACCES");
+}
+
 int vsock_host_connect(struct vsock_device *vsock, uint32_t guest_port, uint32_t host_port)
 {
 	char path[VSOCK_PATH_MAX + 16];
+	int fd;
 
 	(void) guest_port;
 	(void) snprintf(path, sizeof(path), "%s_%u", vsock->path, host_port);
-	return vsock->io.connect(path);
+	fd = vsock->io.connect(path);
+	if (fd == -EACCES)
+		note_denied(vsock, host_port, path);
+	return fd;
 }
 
 void vsock_host_close(struct vsock_connection *connection)

@@ -60,6 +60,8 @@ struct vsock_device {
 	unsigned int first_reply, n_replies;
 	struct vsock_reply replies[VSOCK_REPLIES_MAX];
 	uint64_t refused;
+	uint32_t denied_port;              /* the last that was refused for permission, and how many lines that made */
+	unsigned int n_denied;
 };
 
 /* Takes over `listen_fd` on success. 0 or -errno; vsock_deinit() in both cases. */

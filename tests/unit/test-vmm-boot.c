@@ -681,6 +681,14 @@ CONFIG(cid_any, c->guest_cid = UINT32_MAX)
 CONFIG(path_empty, c->vsock_path[0] = '\0')
 CONFIG(path_97, memset(c->vsock_path, 'x', 97); c->vsock_path[97] = '\0')
 CONFIG(path_107, memset(c->vsock_path, 'x', 107); c->vsock_path[107] = '\0')
+CONFIG(path_beside, c->run = "/run/xy")
+CONFIG(path_beside_2, c->run = "/run/x/vs")
+CONFIG(path_itself, c->run = "/run/x/vsock")
+CONFIG(path_up, c->run = "/run/x"; (void) snprintf(c->vsock_path, sizeof(c->vsock_path), "/run/x/../vsock"))
+CONFIG(path_up_last, c->run = "/run/x"; (void) snprintf(c->vsock_path, sizeof(c->vsock_path), "/run/x/a/.."))
+CONFIG(path_directory, c->run = "/run/x"; (void) snprintf(c->vsock_path, sizeof(c->vsock_path), "/run/x/"))
+CONFIG(path_relative, c->run = "/run/x"; (void) snprintf(c->vsock_path, sizeof(c->vsock_path), "run/x/vsock"))
+CONFIG(path_no_run, c->run = "")
 CONFIG(cmdline_long, free(c->cmdline); c->cmdline = calloc(1, 4097); memset(c->cmdline, 'x', 4096))
 CONFIG(cmdline_key, free(c->cmdline); c->cmdline = strdup("acpi=off"))
 /* clang-format on */
@@ -707,6 +715,14 @@ static const struct {
 	{ config_path_empty, FAIL_INVALID_ARGUMENT },
 	{ config_path_97, FAIL_SOCKET_PATH_TOO_LONG },
 	{ config_path_107, FAIL_SOCKET_PATH_TOO_LONG },
+	{ config_path_beside, FAIL_INVALID_ARGUMENT },
+	{ config_path_beside_2, FAIL_INVALID_ARGUMENT },
+	{ config_path_itself, FAIL_INVALID_ARGUMENT },
+	{ config_path_up, FAIL_INVALID_ARGUMENT },
+	{ config_path_up_last, FAIL_INVALID_ARGUMENT },
+	{ config_path_directory, FAIL_INVALID_ARGUMENT },
+	{ config_path_relative, FAIL_INVALID_ARGUMENT },
+	{ config_path_no_run, FAIL_INVALID_ARGUMENT },
 	{ config_cmdline_long, FAIL_CMDLINE_TOO_LONG },
 	{ config_cmdline_key, FAIL_CMDLINE_BAD_CHAR },
 };
@@ -726,6 +742,22 @@ START_TEST(config_longest_path)
 	good_config(&config);
 	memset(config.vsock_path, 'x', 96);
 	config.vsock_path[96] = '\0';
+	ck_assert_int_eq(config_check(&config, cmdline, NULL), 0);
+	config_deinit(&config);
+}
+END_TEST
+
+/* What the jail shows; two dots in a name lead nowhere. */
+START_TEST(config_path_inside)
+{
+	static const char *const pairs[][2] = { { "/run/x", "/run/x/vsock" }, { "/run/x/", "/run/x/vsock" },
+		{ "/run", "/run/x/vsock" }, { "/run/x", "/run/x/..vsock" } };
+	char cmdline[CMDLINE_SIZE];
+	struct vm_config config;
+
+	good_config(&config);
+	config.run = pairs[_i][0];
+	(void) snprintf(config.vsock_path, sizeof(config.vsock_path), "%s", pairs[_i][1]);
 	ck_assert_int_eq(config_check(&config, cmdline, NULL), 0);
 	config_deinit(&config);
 }
@@ -755,6 +787,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, cpuid_policy);
 	tcase_add_loop_test(tcase, config_refused, 0, ARRAY_LEN(bad_configs));
 	tcase_add_test(tcase, config_longest_path);
+	tcase_add_loop_test(tcase, config_path_inside, 0, 4);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

@@ -6,6 +6,7 @@
 #include <check.h>
 #include <sys/resource.h>
 
+#include "base/log.h"
 #include "lib/vsock-rig.h"
 
 /* ---- connecting ---- */
@@ -123,6 +124,55 @@ START_TEST(nobody_listens)
 END_TEST
 
 /* R104: a backlog that is full refuses at once. */
+static const char *denied_path;
+
+static int connect_denied(const char *to)
+{
+	return strstr(to, denied_path) ? -EACCES : -ECONNREFUSED;
+}
+
+/* What the log says while the guest tries `n` times to reach ports from `first` on, `step` apart. */
+static unsigned int lines_of_refusals(unsigned int n, uint32_t first, uint32_t step)
+{
+	FILE *out = tmpfile();
+	int saved = dup(STDERR_FILENO);
+	char line[1024];
+	unsigned int lines = 0;
+
+	ck_assert(out && saved >= 0 && dup2(fileno(out), STDERR_FILENO) >= 0);
+	log_init("test", LOG_LEVEL_WARN);
+	for (unsigned int i = 0; i < n; i++) {
+		struct virtio_vsock_hdr header = packet(VIRTIO_VSOCK_OP_REQUEST), answer;
+
+		header.dst_port = first + i * step;
+		send_packet(header, NULL, 0);
+		ck_assert_int_eq(receive_into(&answer, NULL, true), 0);
+		ck_assert_uint_eq(answer.op, VIRTIO_VSOCK_OP_RST);
+	}
+	ck_assert_int_ge(dup2(saved, STDERR_FILENO), 0);
+	(void) fd_close(saved);
+	rewind(out);
+	while (fgets(line, sizeof(line), out)) {
+		lines++;
+		ck_assert_msg(strstr(line, "EACCES") && strstr(line, "_7"), "%s", line);
+	}
+	(void) fclose(out);
+	return lines;
+}
+
+/* A socket that the VM's user may not reach: one line for it, no line for a port where nobody listens, and no guest can
+ * fill the log. */
+START_TEST(denied_is_logged)
+{
+	vsock.io.connect = connect_denied;
+	denied_path = "_7";
+	ck_assert_uint_eq(lines_of_refusals(20, 7, 0), 1);
+	ck_assert_uint_eq(lines_of_refusals(3, 8, 0), 0);
+	ck_assert_uint_eq(lines_of_refusals(40, 1000, 1), 0);
+	ck_assert_uint_eq(lines_of_refusals(40, 700, 1), 7);
+	ck_assert_uint_eq(vsock_stats(&vsock).refused, 103);
+}
+END_TEST
 START_TEST(backlog_full)
 {
 	int listen_fd = host_listen(HOST_PORT, 0);
@@ -421,6 +471,7 @@ static Suite *make_suite(void)
 	tcase_add_loop_test(tcase, bad_greeting, 0, ARRAY_LEN(bad_lines));
 	tcase_add_test(tcase, slow_greeting);
 	tcase_add_test(tcase, nobody_listens);
+	tcase_add_test(tcase, denied_is_logged);
 	tcase_add_test(tcase, backlog_full);
 	tcase_add_test(tcase, driver_not_ready);
 	tcase_add_test(tcase, driver_resets);
