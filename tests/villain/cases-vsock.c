@@ -283,7 +283,7 @@ static enum verdict no_buffers(struct villain *v, uint64_t n)
 	for (uint64_t i = 0; i < n; i++) {
 		push(v, TX, 0);
 		kick(v, TX);
-		for (unsigned int k = 0; k < 20 && !has_used(v, TX); k++)
+		for (unsigned int k = 0; k < 20000 && !has_used(v, TX); k++) /* the last one waits in vain, for 2 s */
 			port_pause(v);
 		if (!has_used(v, TX))
 			break;

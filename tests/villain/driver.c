@@ -4,7 +4,7 @@
  */
 #include "villain.h"
 
-#define PATIENCE 50000u /* pauses of about 100 us: seconds, of which a working device needs milliseconds */
+#define PATIENCE 100000u /* pauses of at least 100 us: 10 s, of which a working device needs milliseconds */
 #define QUIET 40u
 #define PAINT UINT64_C(0xa5c35a3ca5c35a3c)
 
@@ -379,6 +379,16 @@ enum verdict expect_works(struct villain *v, unsigned int q)
 	return SERVED;
 }
 
+enum verdict expect_works_or_broken(struct villain *v, unsigned int q)
+{
+	const char *why = v->device->request(v, q);
+
+	if (needs_reset(v)) /* before the request or while it waited */
+		return REFUSED;
+	NEED(!why, why, v->got);
+	return SERVED;
+}
+
 /* After a reset everything is well again, on every queue. */
 static enum verdict recover(struct villain *v)
 {
@@ -405,16 +415,23 @@ enum verdict villain_run(struct villain *v, const struct villain_case *row)
 	fill(v->text, 0, TEXT_SIZE);
 	fill(at(v, TEXT), 0, TEXT_SIZE);
 	villain_guard(v);
+	if (v->is_guest && v->device->settle)
+		v->device->settle(v);
 	verdict = row->run(v, row->argument);
 	if (verdict == FAILED || verdict == SKIPPED)
 		return verdict;
 	if (!(verdict & row->expect))
 		return fail(v, verdict == SERVED ? "served, and should be refused" : "refused, and should be served", 0);
+	if (verdict == REFUSED && !villain_right(row))
+		return fail(v, "refused, and no clause lets the device do that", 0);
 	why = villain_check_guard(v);
 	if (why)
 		return fail(v, why, v->got);
 	if (recover(v) == FAILED)
 		return FAILED;
 	why = villain_check_guard(v);
-	return why ? fail(v, why, v->got) : verdict;
+	if (why)
+		return fail(v, why, v->got);
+	v->why = verdict == REFUSED ? villain_right(row) : "";
+	return verdict;
 }

@@ -209,13 +209,22 @@ static void run_all(struct suite *suite, char **patterns, int n, bool only_list)
 
 static pid_t start_peers(const char *path)
 {
-	pid_t pid = fork();
+	int ready[2];
+	pid_t pid;
+	char byte;
 
+	if (pipe2(ready, O_CLOEXEC) < 0)
+		return -1;
+	pid = fork();
 	if (pid == 0) {
 		(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
-		peers_serve(path);
+		(void) fd_close(ready[0]);
+		peers_serve(path, ready[1]);
 		_exit(1);
 	}
+	(void) fd_close(ready[1]);
+	(void) !read(ready[0], &byte, 1); /* the end, when they listen */
+	(void) fd_close(ready[0]);
 	return pid;
 }
 
@@ -298,7 +307,7 @@ int main(int argc, char **argv)
 		{ "guest", no_argument, NULL, 'g' }, { "batch", required_argument, NULL, 'b' },
 		{ "every", required_argument, NULL, 'e' },
 		{ NULL, 0, NULL, 0 } };
-	struct suite suite = { .disk_fd = -1 };
+	struct suite suite = { .disk_fd = -1, .tap_fd = -1 };
 	bool only_list = false, is_planted = false, in_guest = false;
 	unsigned int batch = 64, every = 1;
 	int option, status = 0;
@@ -337,15 +346,16 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	peers = start_peers(suite.vsock_path);
-	(void) usleep(100 * 1000); /* until they listen; a case that comes too early fails and says so */
 	if (is_planted)
 		status = run_planted(&suite);
 	else if (in_guest)
 		status = real_run(&suite, argv + optind, argc - optind, batch, every);
 	else
 		run_all(&suite, argv + optind, argc - optind, false);
-	(void) kill(peers, SIGKILL);
-	(void) waitpid(peers, NULL, 0);
+	if (peers > 0) {
+		(void) kill(peers, SIGKILL);
+		(void) waitpid(peers, NULL, 0);
+	}
 	(void) dir_remove(suite.directory);
 	if (is_planted || status != 0)
 		return status;

@@ -65,7 +65,7 @@ static bool serve(struct peer *peer, struct pollfd *fd)
 	return true;
 }
 
-void peers_serve(const char *path)
+void peers_serve(const char *path, int ready_fd)
 {
 	static struct pollfd fds[2 + CONNECTIONS_MAX];
 	static struct peer peers[2 + CONNECTIONS_MAX];
@@ -74,6 +74,7 @@ void peers_serve(const char *path)
 	make_busy(path);
 	fds[0] = (struct pollfd) { .fd = listen_at(path, PORT_ECHO, 1024), .events = POLLIN };
 	fds[1] = (struct pollfd) { .fd = listen_at(path, PORT_DEAF, 1024), .events = POLLIN };
+	(void) fd_close(ready_fd);
 	while (poll(fds, n, -1) >= 0 || errno == EINTR) {
 		for (nfds_t i = 2; i < n;) {
 			if (!fds[i].revents || serve(&peers[i], &fds[i])) {

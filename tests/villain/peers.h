@@ -4,5 +4,5 @@
  */
 #pragma once
 
-/* Serves until it is killed; for a process of its own. */
-void peers_serve(const char *path);
+/* Serves until it is killed; for a process of its own. Closes `ready_fd` as soon as all of it listens. */
+void peers_serve(const char *path, int ready_fd);

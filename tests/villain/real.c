@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The villain in a real guest: croft-vmm with villain-guest as its kernel, a disk, a read-only one, vsock, rng, and the
- * serial port on a pipe that says how each case went.
+ * The villain in a real guest: croft-vmm with villain-guest as its kernel, a disk, a read-only one, vsock, rng, a
+ * balloon, a TAP where the host gives us one, and the serial port on a pipe that says how each case went.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "pb/vmm.pb-c.h"
 #include "suite.h"
+#include "tap.h"
 
 #define UP_MSEC (60 * 1000) /* from start to the guest's first word, in an emulated host */
 #define MEMORY_MIB 64
@@ -97,6 +98,9 @@ static const char *start(struct suite *suite, struct watch *watch, unsigned int 
 	Croft__VmmStart message;
 	Croft__VmmDisk writable, readable, *disks[] = { &writable, &readable };
 	Croft__VmmVsock vsock;
+	Croft__VmmNet net;
+	Croft__VmmBalloon balloon;
+	uint8_t mac[] = { 2, 0, 0, 0, 0, 1 };
 	char kernel[PATH_MAX], disk[64], cmdline[96], serial[] = "villain";
 	int fds[FDS_MAX], console[2];
 	pid_t pid = spawn(suite);
@@ -105,6 +109,8 @@ static const char *start(struct suite *suite, struct watch *watch, unsigned int 
 	croft__vmm_disk__init(&writable);
 	croft__vmm_disk__init(&readable);
 	croft__vmm_vsock__init(&vsock);
+	croft__vmm_net__init(&net);
+	croft__vmm_balloon__init(&balloon);
 	if (pid < 0 || pipe2(console, O_CLOEXEC) < 0)
 		return "no process";
 	if (!watch_init(watch, pid, suite->control_path, console[0]))
@@ -123,6 +129,8 @@ static const char *start(struct suite *suite, struct watch *watch, unsigned int 
 	vsock.guest_cid = 3;
 	vsock.path = suite->vsock_path;
 	message.has_console = true;
+	message.balloon = &balloon;
+	net.mac = (ProtobufCBinaryData) { .data = mac, .len = sizeof(mac) };
 	fds[0] = open("/dev/kvm", O_RDWR | O_CLOEXEC);
 	fds[1] = open(kernel, O_RDONLY | O_CLOEXEC);
 	fds[2] = open(disk, O_RDWR | O_CLOEXEC);
@@ -130,7 +138,12 @@ static const char *start(struct suite *suite, struct watch *watch, unsigned int 
 	fds[4] = unix_listen(suite->vsock_path, SOCK_STREAM, 0600, 8);
 	fds[5] = console[1];
 	*ret_results = console[0];
-	return send_start(watch->control, &message, fds, 6);
+	if (suite->tap_fd < 0)
+		return send_start(watch->control, &message, fds, 6);
+	message.net = &net;
+	tap_drain(suite->tap_fd);
+	fds[6] = fcntl(suite->tap_fd, F_DUPFD_CLOEXEC, 0);
+	return send_start(watch->control, &message, fds, 7);
 }
 
 /* The cases of one guest. The number of those that were counted; the last one is counted when the guest has ended. */
@@ -182,17 +195,24 @@ static unsigned int run_guest(struct suite *suite, unsigned int first, unsigned 
 int real_run(struct suite *suite, char **patterns, int n, unsigned int batch, unsigned int stride)
 {
 	struct villain_instance instance;
+	pid_t echo;
 
 	if (access("/dev/kvm", R_OK | W_OK) < 0) {
 		(void) printf("not run: no /dev/kvm\n");
 		return 77;
 	}
+	suite->tap_fd = tap_make(&echo);
 	for (unsigned int i = 0; villain_find(i, &instance);) {
 		if (n > 0 && !suite_wants(&instance, patterns, n)) {
 			i += stride;
 			continue;
 		}
 		i += stride * run_guest(suite, i, n > 0 ? 1 : batch, stride);
+	}
+	suite->tap_fd = fd_close(suite->tap_fd);
+	if (echo > 0) {
+		(void) kill(echo, SIGKILL);
+		(void) waitpid(echo, NULL, 0);
 	}
 	return 0;
 }

@@ -110,6 +110,8 @@ struct villain_device {
 	unsigned int n_queues; /* that the villain knows how to use */
 	const char *queue_names[3];
 	bool takes_readable[3], takes_writable[3]; /* what each queue's buffers are */
+	/* In a guest that runs case after case: takes what earlier ones left under way. NULL: nothing can be. */
+	void (*settle)(struct villain *v);
 	/* After the driver is up: whatever the device needs before a queue can be used. NULL: nothing. */
 	void (*prepare)(struct villain *v);
 	/* Makes the device look at queue `q`. */
@@ -151,13 +153,15 @@ struct villain_instance {
 bool villain_find(unsigned int number, struct villain_instance *ret);
 /* Row `index` of all tables, NULL behind the last. */
 const struct villain_case *villain_case_at(unsigned int index);
+/* What lets a device refuse in this case, by its clause; NULL: nothing does, and a refusal is a failure. */
+const char *villain_right(const struct villain_case *row);
 extern const struct villain_case villain_mmio[], villain_ring[], villain_blk[], villain_vsock[], villain_net[];
 extern const unsigned int villain_mmio_n, villain_ring_n, villain_blk_n, villain_vsock_n, villain_net_n;
 
 /* ---- supplied by double.c and guest.c ---- */
 uint64_t port_read(struct villain *v, uint32_t offset, unsigned int len);
 void port_write(struct villain *v, uint32_t offset, uint64_t value, unsigned int len);
-/* Lets the other side work for about 100 us. */
+/* Lets the other side work for 100 us at least. */
 void port_pause(struct villain *v);
 
 /* ---- driver.c: registers ---- */
@@ -247,3 +251,5 @@ enum verdict skip(struct villain *v, const char *why);
 enum verdict expect_broken(struct villain *v, unsigned int q);
 /* No reset is needed, and the next request on queue q is served: SERVED. */
 enum verdict expect_works(struct villain *v, unsigned int q);
+/* The same, or the device has said DEVICE_NEEDS_RESET, at whatever time: SERVED or REFUSED. */
+enum verdict expect_works_or_broken(struct villain *v, unsigned int q);
