@@ -65,6 +65,7 @@ static uint64_t next_id;
 static unsigned int events; /* bit per VmmEventKind */
 static const char *spawn_prefix[8]; /* what runs the VMM; NULL: nothing */
 static rlim_t spawn_descriptors; /* RLIMIT_NOFILE of the next one; 0: as it is */
+static int spawn_cgroup = -1; /* the directory of the next one's cgroup, for root; -1: it stays where it is. Not closed */
 
 static inline const char *program(void)
 {
@@ -135,6 +136,8 @@ static inline void spawn(void)
 	if (vmm_pid == 0) {
 		(void) dup2(listen_fd, 60);
 		(void) dup2(exit_fd, 61);
+		if (spawn_cgroup >= 0)
+			(void) dup2(spawn_cgroup, 62);
 		if (spawn_descriptors) {
 			struct rlimit limit = { spawn_descriptors, spawn_descriptors };
 
@@ -142,7 +145,8 @@ static inline void spawn(void)
 		}
 		/* root gives it a uid of its own, else it keeps this one */
 		exec_prefixed((const char *const[]) { program(), "--control-fd", "60", "--exit-fd", "61", "--log-level", "error", "--id",
-			"abc", "--run", directory, geteuid() == 0 ? "--uid=65534" : NULL, "--gid=65534", NULL });
+			"abc", "--run", directory, geteuid() == 0 ? "--uid=65534" : NULL, "--gid=65534",
+			spawn_cgroup >= 0 ? "--cgroup-fd=62" : NULL, NULL });
 		_exit(127);
 	}
 	(void) fd_close(listen_fd);
