@@ -278,13 +278,15 @@ static int listen_tcp(struct gateway *gateway, const struct http_handler *handle
 	const struct gateway_options *options = gateway->options;
 	struct http_server_config config = { .address = options->listen, .port = (uint16_t) options->port,
 		.max_connections = (unsigned int) options->max_connections,
-		.idle_timeout_s = (unsigned int) (options->idle_us / USEC_PER_SEC) };
+		.idle_timeout_s = (unsigned int) (options->idle_us / USEC_PER_SEC),
+		.tls_cert = options->tls_cert,
+		.tls_key = options->tls_key };
 
 	if (!*options->listen)
 		return 0;
-	if (!is_loopback(options->listen) && !options->insecure)
+	if (!is_loopback(options->listen) && !*options->tls_cert && !options->insecure)
 		return err_set(reterr, FAIL_CONFIG_INVALID, EPERM,
-			"gateway.listen is %s: plain HTTP on other than a loopback address needs gateway.insecure.",
+			"gateway.listen is %s: set gateway.tls_cert and gateway.tls_key, or gateway.insecure for plain HTTP.",
 			options->listen);
 	return http_server_new(&gateway->tcp, gateway->base, &config, handler, gateway, reterr);
 }

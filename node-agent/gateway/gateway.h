@@ -25,6 +25,7 @@ struct gateway_options {
 	char *run;             /* directory of the sockets */
 	char *listen;          /* "" : no TCP */
 	uint64_t port;
+	char *tls_cert, *tls_key; /* files in PEM; "": plain HTTP */
 	bool insecure;         /* plain HTTP on other than loopback addresses */
 	uint64_t max_connections;
 	uint64_t max_streams;  /* of all sandboxes */

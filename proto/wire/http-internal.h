@@ -14,6 +14,9 @@
 struct event;
 
 struct http_server {
+	char *tls_cert, *tls_key;
+	size_t tls_key_size;
+	char complaint[256]; /* what the library said last while it started */
 	struct event_base *base; /* borrowed */
 	struct MHD_Daemon *daemon;
 	struct event *poll_event;

@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,6 +19,8 @@
 #define CONNECTION_MEMORY (64u * 1024u) /* head, read buffer and write buffer of one connection */
 #define CONNECTIONS_DEFAULT 1024u
 #define LISTEN_BACKLOG 511
+#define PEM_MAX (256u * 1024u)
+#define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2" /* GnuTLS's words */
 
 /* ---- the loop ---- */
 
@@ -117,11 +121,67 @@ static int open_listener(struct http_server *server, const struct http_server_co
 	return fd;
 }
 
+/* ---- TLS ---- */
+
+static int read_pem(const char *path, char **ret, size_t *ret_size, struct err *reterr)
+{
+	int r = file_read(path, PEM_MAX, ret, ret_size);
+
+	if (r == 0)
+		return 0;
+	err_set(reterr, FAIL_CONFIG_INVALID, -r, "cannot read %s", path);
+	err_add(reterr, "file", "%s", path);
+	return r;
+}
+
+static int read_tls(struct http_server *server, const struct http_server_config *config, struct err *reterr)
+{
+	const bool cert = config->tls_cert && *config->tls_cert, key = config->tls_key && *config->tls_key;
+	size_t size;
+	int r;
+
+	if (!cert && !key)
+		return 0;
+	if (cert != key)
+		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL, "TLS needs a certificate and its key: %s is not set",
+			cert ? "tls_key" : "tls_cert");
+	r = read_pem(config->tls_cert, &server->tls_cert, &size, reterr);
+	return r < 0 ? r : read_pem(config->tls_key, &server->tls_key, &server->tls_key_size, reterr);
+}
+
+static void forget_tls(struct http_server *server)
+{
+	if (server->tls_key)
+		explicit_bzero(server->tls_key, server->tls_key_size);
+	free(server->tls_key);
+	free(server->tls_cert);
+	server->tls_key = server->tls_cert = NULL;
+}
+
+static void on_complaint(void *user, const char *format, va_list args)
+{
+	struct http_server *server = user;
+
+	/* the words of clients' mistakes go nowhere: anybody could fill the log */
+	if (!server->daemon)
+		(void) vsnprintf(server->complaint, sizeof(server->complaint), format, args);
+}
+
 static int start_daemon(struct http_server *server, const struct http_server_config *config, int fd)
 {
 	const union MHD_DaemonInfo *info;
+	const struct MHD_OptionItem tls[] = {
+		{ MHD_OPTION_HTTPS_MEM_CERT, 0, server->tls_cert },
+		{ MHD_OPTION_HTTPS_MEM_KEY, 0, server->tls_key },
+		{ MHD_OPTION_HTTPS_PRIORITIES, 0, (char[]){ TLS_PRIORITIES } },
+		{ MHD_OPTION_END, 0, NULL },
+	};
+	const unsigned int flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
 
-	server->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, http_request_on_access, server,
+	server->daemon = MHD_start_daemon(flags | (server->tls_cert ? MHD_USE_TLS : 0), 0, NULL, NULL,
+		http_request_on_access, server,
+		MHD_OPTION_EXTERNAL_LOGGER, on_complaint, server,
+		MHD_OPTION_ARRAY, server->tls_cert ? tls : tls + ARRAY_LEN(tls) - 1,
 		MHD_OPTION_LISTEN_SOCKET, fd,
 		MHD_OPTION_CONNECTION_LIMIT, config->max_connections ? config->max_connections : CONNECTIONS_DEFAULT,
 		MHD_OPTION_CONNECTION_TIMEOUT, config->idle_timeout_s,
@@ -154,7 +214,8 @@ int http_server_new(struct http_server **ret, struct event_base *base, const str
 	server->handler = *handler;
 	server->user = user;
 	TAILQ_INIT(&server->requests);
-	fd = open_listener(server, config, reterr);
+	r = read_tls(server, config, reterr);
+	fd = r < 0 ? r : open_listener(server, config, reterr);
 	if (fd < 0) {
 		http_server_free(server);
 		return fd;
@@ -163,8 +224,15 @@ int http_server_new(struct http_server **ret, struct event_base *base, const str
 	if (r < 0) {
 		if (!server->daemon)
 			(void) fd_close(fd);
+		if (server->tls_cert && !server->daemon) {
+			err_set(reterr, FAIL_CONFIG_INVALID, EINVAL, "cannot serve TLS with %s and %s: %s",
+				config->tls_cert, config->tls_key, server->complaint);
+			err_add(reterr, "file", "%s", config->tls_cert);
+		} else {
+			err_set(reterr, FAIL_LISTEN_FAILED, -r, "cannot start the HTTP server");
+		}
 		http_server_free(server);
-		return err_set(reterr, FAIL_LISTEN_FAILED, -r, "cannot start the HTTP server");
+		return r;
 	}
 	http_server_turn_soon(server);
 	*ret = server;
@@ -191,6 +259,7 @@ void http_server_free(struct http_server *server)
 	if (server->unix_path)
 		(void) unlink(server->unix_path);
 	free(server->unix_path);
+	forget_tls(server);
 	free(server);
 }
 

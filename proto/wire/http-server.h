@@ -28,6 +28,10 @@ struct http_server_config {
 	const char *unix_path;    /* listen on a unix socket instead */
 	unsigned int max_connections;
 	unsigned int idle_timeout_s; /* of a connection between requests; 0: none */
+	/* Files in PEM: the server's certificate with those that lead to its root, and its key. Both or neither (NULL or
+	 * ""). TLS 1.2 and 1.3; read once, here: what cannot be used is CONFIG_INVALID with the file. */
+	const char *tls_cert;
+	const char *tls_key;
 };
 
 struct http_handler {

@@ -92,6 +92,7 @@ static void print_usage(const struct command *noun, FILE *out)
 		     "environment:\n"
 		     "  CROFT_API_KEY      the key that `croft-scheduler init` made\n"
 		     "  CROFT_API_URL      the scheduler [" DEFAULT_URL "]\n"
+		     "  CROFT_CA_FILE      whom to trust for https, in PEM [the system's]\n"
 		     "  CROFT_SANDBOX_URL  where sandboxes are reached [CROFT_API_URL]\n",
 		out);
 }

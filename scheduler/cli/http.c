@@ -39,6 +39,7 @@ CURL *http_easy(const char *url, const char *path, struct curl_slist **headers)
 {
 	CLEANUP_FREE char *whole = NULL;
 	CURL *easy = curl_easy_init();
+	const char *ca = getenv("CROFT_CA_FILE");
 	struct curl_slist *list = NULL;
 
 	if (!easy || asprintf(&whole, "%s%s", url, path) < 0 ||
@@ -53,6 +54,10 @@ CURL *http_easy(const char *url, const char *path, struct curl_slist **headers)
 	/* A proxy of the environment is for the world outside, also where nobody wrote a no_proxy. */
 	if (is_loopback(url))
 		(void) curl_easy_setopt(easy, CURLOPT_PROXY, "");
+	if (ca && *ca && curl_easy_setopt(easy, CURLOPT_CAINFO, ca) != CURLE_OK) {
+		curl_easy_cleanup(easy);
+		return NULL;
+	}
 	list = curl_slist_append(list, "Accept: application/json");
 	*headers = list;
 	return easy;
@@ -78,6 +83,11 @@ void failure_of_curl(struct failure *failure, CURLcode code, const char *detail,
 		break;
 	case CURLE_WEIRD_SERVER_REPLY:
 		err_set(&failure->err, FAIL_API_PROTOCOL, EPROTO, "%s does not speak HTTP: %s.", url, text);
+		break;
+	case CURLE_PEER_FAILED_VERIFICATION:
+	case CURLE_SSL_CACERT_BADFILE:
+	case CURLE_SSL_CONNECT_ERROR:
+		err_set(&failure->err, FAIL_API_UNTRUSTED, 0, "%s is not whom it should be: %s.", url, text);
 		break;
 	case CURLE_OPERATION_TIMEDOUT:
 		err_set(&failure->err, FAIL_API_UNREACHABLE, ETIMEDOUT, "%s did not answer in time.", url);

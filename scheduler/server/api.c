@@ -587,7 +587,9 @@ int api_new(struct api **ret, struct server *server, struct err *reterr)
 	const struct http_server_config config = { .address = options->api_address,
 		.port = (uint16_t)options->api_port,
 		.max_connections = (unsigned int)options->api_connections,
-		.idle_timeout_s = IDLE_TIMEOUT_S };
+		.idle_timeout_s = IDLE_TIMEOUT_S,
+		.tls_cert = options->tls_cert,
+		.tls_key = options->tls_key };
 	struct api *api = calloc(1, sizeof(*api));
 	int r;
 

@@ -35,6 +35,10 @@ const struct config_option options_table[] = {
 		"Domain under which <port>-<sandbox>.<domain> leads here; empty: localhost and the port." },
 	{ "api", "connections", CONFIG_U64, AT(api_connections), "2048", 16, 100000, false,
 		"Most HTTP connections at once." },
+	{ "api", "tls_cert", CONFIG_STRING, AT(tls_cert), "", 0, 0, false,
+		"Certificate chain of the API in a PEM file; empty: plain HTTP." },
+	{ "api", "tls_key", CONFIG_STRING, AT(tls_key), "", 0, 0, false,
+		"Its key, in a PEM file." },
 	{ "link", "address", CONFIG_STRING, AT(link_address), "127.0.0.1", 0, 0, false,
 		"Address on which nodes are awaited (always CURVE); * for all." },
 	{ "link", "port", CONFIG_U64, AT(link_port), "7281", 0, 65535, false,
@@ -120,10 +124,13 @@ static int default_state(struct options *options, struct err *reterr)
 /* What no single row of the table can check. */
 static int check(const struct options *options, struct err *reterr)
 {
-	if (!address_is_loopback(options->api_address) && !options->insecure)
+	if (!*options->tls_cert != !*options->tls_key)
 		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
-			"api.address %s is not loopback and this release has no TLS of its own: put a TLS proxy in front, or "
-			"say --insecure",
+			"api.tls_cert and api.tls_key go together: %s is not set",
+			*options->tls_cert ? "api.tls_key" : "api.tls_cert");
+	if (!address_is_loopback(options->api_address) && !*options->tls_cert && !options->insecure)
+		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
+			"api.address %s is not loopback: set api.tls_cert and api.tls_key, or say --insecure",
 			options->api_address);
 	if (options->lost_after <= options->suspect_after)
 		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,

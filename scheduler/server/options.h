@@ -21,6 +21,7 @@ struct options {
 	uint64_t api_port;
 	char *api_domain; /* "": localhost:<port> */
 	uint64_t api_connections;
+	char *tls_cert, *tls_key; /* files in PEM; "": plain HTTP */
 
 	char *link_address;
 	uint64_t link_port;

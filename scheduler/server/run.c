@@ -94,7 +94,7 @@ static void say_hello(const struct server *server)
 
 	(void)snprintf(
 		text, sizeof(text), "%s:%u", server->options->api_address, api_port(server->api));
-	if (!address_is_loopback(server->options->api_address))
+	if (!address_is_loopback(server->options->api_address) && !*server->options->tls_cert)
 		log_warn(
 			"--insecure: keys and data travel in plain HTTP on an address that is not loopback",
 			"api", text);
