@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A virtio device under a script of driver operations: registers, rings, chains, buffers, notifications, turns of the
- * loop. Built once for each device (FUZZ_BLK, FUZZ_RNG, FUZZ_VSOCK). What must hold: no access outside guest memory
+ * loop. Built once for each device (FUZZ_BLK, FUZZ_RNG, FUZZ_VSOCK, FUZZ_NET,
+ * FUZZ_BALLOON). What must hold: no access outside guest memory
  * (AddressSanitizer, and nothing is mapped behind it), no endless turn, a disk that keeps its size, and a device that
- * comes up again after a reset.
+ * comes up again after a reset; no frame leaves that has another source than the guest's address or asks for what was not
+ * negotiated; a balloon that never holds more than there is.
  */
 #include "fuzz.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/virtio_net.h>
 #include <stdio.h>
 #include <sys/socket.h>
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "virtio/balloon.h"
 #include "virtio/blk.h"
 #include "virtio/mmio.h"
+#include "virtio/net.h"
 #include "virtio/rng.h"
 #include "virtio/vsock.h"
 
@@ -29,6 +34,17 @@ static struct memory memory;
 static struct loop loop;
 static struct device *device;
 static uint16_t avail[DEVICE_QUEUES_MAX];
+
+#if defined(FUZZ_NET) || defined(FUZZ_BALLOON)
+#define N_OPERATIONS 16 /* two more: the host's side, and what only this device's drivers do */
+static void write32(uint64_t offset, uint32_t value);
+static void make_available(unsigned int q, uint16_t head);
+#else
+#define N_OPERATIONS 14
+#endif
+#if defined(FUZZ_NET)
+static uint32_t length(struct script *script);
+#endif
 
 /* ---- the device ---- */
 
@@ -113,6 +129,151 @@ static void destroy(void)
 {
 	CLAIM(vsock.n_connections <= VSOCK_CONNECTIONS_MAX && vsock.n_replies <= VSOCK_REPLIES_MAX);
 	vsock_deinit(&vsock);
+}
+#elif defined(FUZZ_NET)
+static const uint8_t mac[NET_MAC_SIZE] = { 2, 0, 0, 0, 0, 1 };
+static struct net_device net;
+static int other;
+
+static int take_header_size(int fd, int size)
+{
+	(void) fd;
+	return size == (int) NET_HEADER_SIZE ? 0 : -EINVAL;
+}
+
+static int take_offload(int fd, unsigned int flags)
+{
+	(void) fd;
+	return flags & 0x100 ? -EINVAL : 0;
+}
+
+static void make(void)
+{
+	static const struct net_io io = { .set_header_size = take_header_size, .set_offload = take_offload };
+	struct net_config config = { .io = &io };
+	int fds[2];
+
+	memcpy(config.mac, mac, sizeof(mac));
+	CLAIM(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
+	other = fds[1];
+	CLAIM(net_init(&net, &loop, &memory, fds[0], &config) == 0);
+	device = &net.device;
+}
+
+static bool is_acked(unsigned int bit)
+{
+	return device->driver_features & UINT64_C(1) << bit;
+}
+
+/* What the guest sent: a judge of its own. */
+static void check_frame(const uint8_t *frame, ssize_t n)
+{
+	uint8_t flags = frame[0], gso = frame[1];
+
+	CLAIM(n >= (ssize_t) NET_HEADER_SIZE + 14 && memcmp(frame + NET_HEADER_SIZE + 6, mac, sizeof(mac)) == 0);
+	CLAIM(flags == 0 || (flags == 1 && is_acked(VIRTIO_NET_F_CSUM)));
+	CLAIM(gso == 0 || (flags == 1 && ((gso == 1 && is_acked(VIRTIO_NET_F_HOST_TSO4)) ||
+						(gso == 4 && is_acked(VIRTIO_NET_F_HOST_TSO6)))));
+}
+
+static void serve(void)
+{
+	static uint8_t frame[NET_HEADER_SIZE + NET_FRAME_MAX];
+	ssize_t n;
+
+	CLAIM(loop_step(&loop, 0) == 0);
+	while ((n = recv(other, frame, sizeof(frame), MSG_DONTWAIT)) > 0)
+		check_frame(frame, n);
+}
+
+/* A frame from the host, with a header of any kind. */
+static void host(struct script *script)
+{
+	static uint8_t frame[NET_HEADER_SIZE + NET_FRAME_MAX + 64];
+	static const size_t sizes[] = { 0, 1, 11, 12, 25, 26, 72, 1526, 4096, NET_HEADER_SIZE + NET_FRAME_MAX,
+		NET_HEADER_SIZE + NET_FRAME_MAX + 1 };
+
+	for (unsigned int i = 0; i < NET_HEADER_SIZE; i++)
+		frame[i] = take8(script);
+	(void) !send(other, frame, sizes[take8(script) % (sizeof(sizes) / sizeof(sizes[0]))], MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* One to the host: a header, a frame that may be from us, and how it lies in buffers. */
+static void guest(struct script *script)
+{
+	uint32_t at = 1 + take8(script) % 40, len = length(script);
+	struct {
+		uint64_t addr;
+		uint32_t len;
+		uint16_t flags, next;
+	} chain[2] = { { DATA, at, 1, 1 }, { DATA + at, len, 0, 0 } };
+
+	for (uint32_t i = 0; i < NET_HEADER_SIZE; i++)
+		memory.base[DATA + i] = take8(script);
+	memcpy(memory.base + DATA + NET_HEADER_SIZE + 6, mac, sizeof(mac));
+	memory.base[DATA + NET_HEADER_SIZE + 11] ^= take8(script) & 8;
+	memcpy(memory.base + RING(NET_QUEUE_TX), chain, sizeof(chain));
+	make_available(NET_QUEUE_TX, 0);
+	write32(0x50, NET_QUEUE_TX);
+}
+
+static void destroy(void)
+{
+	net_deinit(&net);
+	(void) close(other);
+}
+#elif defined(FUZZ_BALLOON)
+static struct balloon_device balloon;
+
+static void make(void)
+{
+	CLAIM(balloon_init(&balloon, &loop, &memory) == 0);
+	device = &balloon.device;
+}
+
+static void serve(void)
+{
+	uint64_t pages = 0;
+
+	CLAIM(loop_step(&loop, 0) == 0);
+	for (uint64_t i = 0; i < (END >> 12) / 64; i++)
+		pages += (uint64_t) __builtin_popcountll(balloon.held[i]);
+	CLAIM(balloon.stats.pages == pages && balloon.stats.inflated - balloon.stats.deflated >= pages);
+}
+
+static void host(struct script *script)
+{
+	if (take8(script) & 1)
+		(void) balloon_stats(&balloon);
+	else
+		balloon_set_target(&balloon, take(script, 4));
+}
+
+/* Numbers of pages, those behind the end and the same ones again among them, into a queue; or statistics. */
+static void guest(struct script *script)
+{
+	static const uint32_t edges[] = { 0, (uint32_t) (END >> 12) - 1, (uint32_t) (END >> 12), 0xc0000, UINT32_MAX };
+	uint32_t q = take8(script) % 3, n = take8(script) % 64;
+	struct {
+		uint64_t addr;
+		uint32_t len;
+		uint16_t flags, next;
+	} one = { DATA, n * 4 + take8(script) % 4, 0, 0 };
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint8_t kind = take8(script);
+		uint32_t value = kind < 200 ? UINT32_C(0x1000) + kind % 16 : edges[kind % 5];
+
+		memcpy(memory.base + DATA + 4 * i, &value, sizeof(value));
+	}
+	memcpy(memory.base + RING(q), &one, sizeof(one));
+	make_available(q, 0);
+	write32(0x50, q);
+}
+
+static void destroy(void)
+{
+	balloon_deinit(&balloon);
 }
 #endif
 
@@ -212,7 +373,7 @@ static void run(struct script *script)
 	unsigned int q;
 	uint8_t bytes[8];
 
-	switch (take8(script) % 14) {
+	switch (take8(script) % N_OPERATIONS) {
 	case 0:
 		start(take(script, 8), 32);
 		break;
@@ -250,6 +411,14 @@ static void run(struct script *script)
 	case 12:
 		memory.base[DATA + take(script, 2)] = take8(script);
 		break;
+#if N_OPERATIONS > 14
+	case 14:
+		host(script);
+		break;
+	case 15:
+		guest(script);
+		break;
+#endif
 	default:
 		q = take8(script) % device->n_queues;
 		*(uint16_t *) (void *) (memory.base + RING(q) + 0x4000 + take8(script) * 2u) = (uint16_t) take(script, 2);
