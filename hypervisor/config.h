@@ -41,6 +41,7 @@ struct vm_config {
 	char vsock_path[CONFIG_PATH_MAX];
 	const char *run;                 /* the directory that vsock_path must be in; borrowed; NULL: anywhere */
 	uint64_t lease_ms;               /* 0: none */
+	int64_t lease_until_usec;        /* CLOCK_BOOTTIME; 0: lease_ms from the start */
 	char *cmdline;                   /* the caller's part; owned */
 };
 

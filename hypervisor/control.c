@@ -80,6 +80,18 @@ static int take_net(const Croft__VmmNet *net, struct vm_config *config, struct e
 	return 0;
 }
 
+static int take_renew(const Croft__VmmRenew *renew, struct control_request *ret, struct err *reterr)
+{
+	if (renew->lease_ms > LEASE_MS_MAX)
+		return invalid(reterr, "a lease of more than a year");
+	if (renew->until_us > INT64_MAX)
+		return invalid(reterr, "a lease that ends at no time");
+	ret->lease_ms = renew->lease_ms;
+	ret->lease_until_usec = (int64_t) renew->until_us;
+	ret->ends_lease = renew->end;
+	return 0;
+}
+
 /* Descriptors come in the order that vmm.proto gives. */
 static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, struct vm_config *config,
 	struct err *reterr)
@@ -91,7 +103,10 @@ static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, stru
 
 	if (start->lease_ms > LEASE_MS_MAX)
 		return invalid(reterr, "a lease of more than a year");
+	if (start->lease_until_us > INT64_MAX)
+		return invalid(reterr, "a lease that ends at no time");
 	config->lease_ms = start->lease_ms;
+	config->lease_until_usec = (int64_t) start->lease_until_us;
 	if (start->n_disks > CONFIG_DISKS_MAX)
 		return invalid(reterr, "more than 8 disks");
 	if (n_fds != need) {
@@ -152,8 +167,7 @@ static int decode_body(const Croft__VmmRequest *message, int *fds, size_t n_fds,
 		return 0;
 	case CROFT__VMM_REQUEST__BODY_RENEW:
 		ret->kind = CONTROL_RENEW;
-		ret->lease_ms = message->renew->lease_ms;
-		return ret->lease_ms <= LEASE_MS_MAX ? 0 : invalid(reterr, "a lease of more than a year");
+		return take_renew(message->renew, ret, reterr);
 	case CROFT__VMM_REQUEST__BODY_STATUS:
 		ret->kind = CONTROL_STATUS;
 		return 0;

@@ -28,6 +28,8 @@ struct control_request {
 	bool force;              /* CONTROL_STOP */
 	uint32_t grace_ms;
 	uint64_t lease_ms;       /* CONTROL_RENEW; 0: as before */
+	int64_t lease_until_usec; /* CONTROL_RENEW, CLOCK_BOOTTIME; 0: lease_ms counts */
+	bool ends_lease;         /* CONTROL_RENEW */
 	uint64_t balloon_mib;    /* CONTROL_BALLOON */
 };
 

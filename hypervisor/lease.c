@@ -25,6 +25,16 @@ bool lease_renew(struct lease *lease, uint64_t length_ms, int64_t now_usec)
 	return true;
 }
 
+bool lease_extend(struct lease *lease, int64_t until_usec, int64_t now_usec)
+{
+	if (lease->length_ms == 0 || lease_is_expired(lease, now_usec) ||
+		until_usec > now_usec + (int64_t) LEASE_MS_MAX * USEC_PER_MSEC)
+		return false;
+	if (until_usec > lease->deadline_usec)
+		lease->deadline_usec = until_usec;
+	return true;
+}
+
 uint64_t lease_left_ms(const struct lease *lease, int64_t now_usec)
 {
 	if (lease->length_ms == 0 || lease_is_expired(lease, now_usec))

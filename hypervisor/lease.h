@@ -25,6 +25,9 @@ void lease_begin(struct lease *lease, uint64_t length_ms, int64_t now_usec);
 /* `length_ms` from now; 0: as long as the last time. A renewal may also shorten it. false: there is no lease, or it
  * has expired. */
 bool lease_renew(struct lease *lease, uint64_t length_ms, int64_t now_usec);
+/* To a time that is named; one that is earlier than the present deadline changes nothing. false as above, and over
+ * LEASE_MS_MAX from now. */
+bool lease_extend(struct lease *lease, int64_t until_usec, int64_t now_usec);
 bool lease_is_expired(const struct lease *lease, int64_t now_usec);
 /* Rounded up, so that 0 means none or expired. */
 uint64_t lease_left_ms(const struct lease *lease, int64_t now_usec);

@@ -64,8 +64,8 @@ static const struct vm_hooks hooks = { .event = on_event, .ended = on_ended };
 
 static void arm_lease(struct vmm *vmm)
 {
-	struct itimerspec at = { .it_value = { .tv_sec = vmm->lease.deadline_usec / USEC_PER_SEC,
-					 .tv_nsec = vmm->lease.deadline_usec % USEC_PER_SEC * 1000 } };
+	int64_t until = vmm->lease.length_ms ? vmm->lease.deadline_usec : 0; /* 0: not armed */
+	struct itimerspec at = { .it_value = { .tv_sec = until / USEC_PER_SEC, .tv_nsec = until % USEC_PER_SEC * 1000 } };
 
 	(void) timerfd_settime(vmm->lease_fd, TFD_TIMER_ABSTIME, &at, NULL); /* all arguments are ours */
 }
@@ -133,6 +133,8 @@ static int start(struct vmm *vmm, struct vm_config *config, struct err *reterr)
 		r = narrow(vmm, reterr);
 	if (r == 0 && config->lease_ms > 0) {
 		lease_begin(&vmm->lease, config->lease_ms, clock_boottime_usec());
+		if (config->lease_until_usec > 0 && config->lease_until_usec < vmm->lease.deadline_usec)
+			vmm->lease.deadline_usec = config->lease_until_usec;
 		arm_lease(vmm);
 	}
 	return r;
@@ -190,10 +192,18 @@ static void handle_status(struct vmm *vmm, struct server_connection *connection,
 
 static void handle_renew(struct vmm *vmm, struct server_connection *connection, const struct control_request *request)
 {
+	int64_t now = clock_boottime_usec();
 	struct err err = ERR_NULL;
 	size_t size;
+	bool done;
 
-	if (lease_renew(&vmm->lease, request->lease_ms, clock_boottime_usec())) {
+	if (request->lease_until_usec > 0)
+		done = lease_extend(&vmm->lease, request->lease_until_usec, now);
+	else
+		done = lease_renew(&vmm->lease, request->lease_ms, now);
+	if (done && request->ends_lease)
+		lease_begin(&vmm->lease, 0, now);
+	if (done) {
 		arm_lease(vmm);
 		size = control_encode_done(request->id, vmm->server.out);
 	} else {

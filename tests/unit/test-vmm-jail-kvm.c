@@ -239,7 +239,7 @@ END_TEST
 
 /* ---- the lease ---- */
 
-static const char *renew(uint64_t lease_ms)
+static const char *renew_as(uint64_t lease_ms, int64_t until_usec, bool end)
 {
 	Croft__VmmRequest request = CROFT__VMM_REQUEST__INIT;
 	Croft__VmmRenew message = CROFT__VMM_RENEW__INIT;
@@ -247,6 +247,8 @@ static const char *renew(uint64_t lease_ms)
 	static char code[64];
 
 	message.lease_ms = lease_ms;
+	message.until_us = (uint64_t) until_usec;
+	message.end = end;
 	request.body_case = CROFT__VMM_REQUEST__BODY_RENEW;
 	request.renew = &message;
 	send_request(control, &request, NULL, 0);
@@ -255,6 +257,11 @@ static const char *renew(uint64_t lease_ms)
 	(void) snprintf(code, sizeof(code), "%s", got->response->failure ? got->response->failure->code : "");
 	croft__vmm_message__free_unpacked(got, NULL);
 	return code;
+}
+
+static const char *renew(uint64_t lease_ms)
+{
+	return renew_as(lease_ms, 0, false);
 }
 
 static void expect_lease_end(int64_t began, int64_t lease_usec)
@@ -287,12 +294,47 @@ START_TEST(a_vm_whose_lease_nobody_renews_ends_itself)
 }
 END_TEST
 
+/* However late the VMM reads of it. */
+START_TEST(a_lease_ends_at_the_time_that_was_named)
+{
+	int64_t began = clock_boottime_usec(), until = began + 8 * USEC_PER_SEC;
+	struct start start;
+
+	start_init(&start, KERNEL(guest_spin));
+	start.message.lease_ms = 600000;
+	start.message.lease_until_us = (uint64_t) until;
+	ck_assert_str_eq(start_send(&start), "");
+	wait_event(CROFT__VMM_EVENT_KIND__VMM_EVENT_USERSPACE);
+	ck_assert_str_eq(renew_as(0, until - USEC_PER_SEC, false), ""); /* an older word */
+	ck_assert_str_eq(renew_as(0, -1, false), "VMM_CONTROL_INVALID");
+	until += 2 * USEC_PER_SEC;
+	ck_assert_str_eq(renew_as(0, until, false), "");
+	expect_lease_end(began, until - began);
+}
+END_TEST
+
 START_TEST(a_vm_without_a_lease_refuses_to_renew_and_lives)
 {
 	start_guest(KERNEL(guest_spin));
 	wait_event(CROFT__VMM_EVENT_KIND__VMM_EVENT_USERSPACE);
 	ck_assert_str_eq(renew(1000), "VMM_CONTROL_INVALID");
 	ck_assert_str_eq(renew(UINT64_MAX), "VMM_CONTROL_INVALID");
+	stop(true, 0);
+	expect_end(16, true);
+}
+END_TEST
+
+START_TEST(a_lease_that_was_ended_ends_nothing)
+{
+	struct start start;
+
+	start_init(&start, KERNEL(guest_spin));
+	start.message.lease_ms = 4000;
+	ck_assert_str_eq(start_send(&start), "");
+	ck_assert_str_eq(renew_as(0, 0, true), "");
+	wait_event(CROFT__VMM_EVENT_KIND__VMM_EVENT_USERSPACE);
+	(void) sleep(5);
+	ck_assert_str_eq(renew(1000), "VMM_CONTROL_INVALID"); /* it lives, and has none */
 	stop(true, 0);
 	expect_end(16, true);
 }
@@ -432,7 +474,9 @@ static Suite *make_suite(void)
 	tcase_add_loop_test(tcase, a_forbidden_call_of_any_thread_ends_the_vm_with_its_number, 0, ARRAY_LEN(taken_over));
 	tcase_add_test(tcase, guest_memory_is_in_no_dump);
 	tcase_add_test(tcase, a_vm_whose_lease_nobody_renews_ends_itself);
+	tcase_add_test(tcase, a_lease_ends_at_the_time_that_was_named);
 	tcase_add_test(tcase, a_vm_without_a_lease_refuses_to_renew_and_lives);
+	tcase_add_test(tcase, a_lease_that_was_ended_ends_nothing);
 	tcase_add_test(tcase, too_few_descriptors_are_a_host_limit);
 	tcase_add_test(tcase, signals_while_it_boots_change_nothing);
 	tcase_add_loop_test(tcase, every_class_of_cid_starts, 0, 5);

@@ -774,6 +774,18 @@ START_TEST(a_lease_ends_at_its_deadline_unless_renewed_before)
 	/* a host that slept through it: CLOCK_BOOTTIME went on */
 	lease_begin(&lease, 1000, begin);
 	ck_assert(lease_is_expired(&lease, begin + INT64_C(86400) * 1000000));
+	/* to a time that is named: later only, and not once it is over */
+	lease_begin(&lease, 1000, begin);
+	ck_assert(lease_extend(&lease, begin + 500000, begin + 1));
+	ck_assert_uint_eq(lease_left_ms(&lease, begin), 1000);
+	ck_assert(lease_extend(&lease, begin + 3000000, begin + 1));
+	ck_assert_uint_eq(lease_left_ms(&lease, begin), 3000);
+	ck_assert(!lease_extend(&lease, begin + 9000000, begin + 3000000));
+	ck_assert(lease_is_expired(&lease, begin + 3000000));
+	lease_begin(&lease, 1000, begin);
+	ck_assert(!lease_extend(&lease, INT64_MAX - 1, begin));
+	lease_begin(&lease, 0, begin);
+	ck_assert(!lease_extend(&lease, begin + 1, begin));
 	lease_begin(&lease, LEASE_MS_MAX, begin);
 	ck_assert_uint_eq(lease_left_ms(&lease, begin), LEASE_MS_MAX);
 }
