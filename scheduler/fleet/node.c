@@ -197,6 +197,10 @@ static void welcome(struct fleet *fleet, struct node *node)
 		.lease_ms = fleet_node_lease_ms(node),
 		.realtime_us = fleet->now.real_usec,
 	};
+	if (send->welcome.lease_ms == 0 && node->record.lease_ms > 0) {
+		node->record.lease_ms = 0; /* it takes them off now, and may not be heard again */
+		fleet_node_dirty(fleet, node);
+	}
 	memcpy(send->welcome.node, node->record.id, sizeof(send->welcome.node));
 	memcpy(send->welcome.pool, node->record.pool, sizeof(send->welcome.pool));
 	memcpy(send->welcome.lineage, fleet->config.lineage, sizeof(send->welcome.lineage));

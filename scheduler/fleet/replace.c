@@ -78,11 +78,14 @@ uint32_t fleet_node_lease_ms(const struct node *node)
 /* Answers a heartbeat; a node that was granted leases before also hears that there are none any more. */
 void fleet_lease_grant(struct fleet *fleet, struct node *node, const struct heartbeat *heartbeat)
 {
-	uint32_t lease_ms = fleet_node_lease_ms(node);
+	uint32_t lease_ms = fleet_node_lease_ms(node), longest = 0;
 	struct fleet_send *send;
 
-	if (node->record.lease_ms != heartbeat->lease_ms) {
-		node->record.lease_ms = heartbeat->lease_ms;
+	/* With what is granted now, its answer may never come: none any more, or a longer one. */
+	if (lease_ms > 0 && heartbeat->lease_ms > 0)
+		longest = MAX(lease_ms, heartbeat->lease_ms);
+	if (node->record.lease_ms != longest) {
+		node->record.lease_ms = longest;
 		fleet_node_dirty(fleet, node); /* a restart may be what hears last of it */
 	}
 	if (heartbeat->number == 0 || (lease_ms == 0 && heartbeat->lease_ms == 0))

@@ -453,6 +453,29 @@ START_TEST(test_not_replaced_without_leases)
 }
 END_TEST
 
+/* What was granted last counts, whether the node was heard of after it or not. */
+START_TEST(test_a_grant_may_be_the_last_word)
+{
+	on_loss();
+	run_one();
+	rig.lease_ms = LEASE_MS;
+	rig.pool.self_stop_after_usec = 2 * LEASE_MS * USEC_PER_MSEC;
+	if (_i == 1) { /* leases end: its VMs are not armed any more, though it never says so */
+		rig.pool.replace_on_loss = false;
+	}
+	feed((struct fleet_event){ .type = FLEET_LOAD_POOL, .pool = &rig.pool });
+	pass(2);
+	rig.silent[index_of(rig.node)] = true;
+	/* back to what it was; the node never hears of it */
+	rig.pool.replace_on_loss = true;
+	rig.pool.self_stop_after_usec = LEASE_MS * USEC_PER_MSEC;
+	feed((struct fleet_event){ .type = FLEET_LOAD_POOL, .pool = &rig.pool });
+	pass(600);
+	ck_assert_uint_eq(rig.n_creates, 1);
+	ck_assert_int_eq(state(), SANDBOX_RUNNING);
+}
+END_TEST
+
 /* One sandbox on each node: three of four nodes go. */
 START_TEST(test_brakes)
 {
@@ -642,6 +665,7 @@ int main(void)
 	tcase_add_test(tc, test_never_replaced_by_default);
 	tcase_add_test(tc, test_replaced_on_loss);
 	tcase_add_loop_test(tc, test_not_replaced_without_leases, 0, 2);
+	tcase_add_loop_test(tc, test_a_grant_may_be_the_last_word, 0, 2);
 	tcase_add_test(tc, test_brakes);
 	tcase_add_test(tc, test_nothing_is_replaced_when_all_are_gone);
 	tcase_add_test(tc, test_quota_is_free_when_fenced);
