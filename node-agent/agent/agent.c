@@ -61,7 +61,8 @@ static void arm_tick(struct agent *agent, int64_t now_usec)
 void agent_feed(struct agent *agent, const struct sv_event *event)
 {
 	struct moment now = { .mono_usec = clock_monotonic_usec(),
-		.real_usec = clock_realtime_usec() };
+		.real_usec = clock_realtime_usec(),
+		.boot_usec = clock_boottime_usec() };
 	struct err err = ERR_NULL;
 
 	if (agent->is_stepping) {
@@ -140,6 +141,7 @@ static void feed_post(struct agent *agent, struct post *post)
 	case SV_EV_GUEST_HELLO:
 	case SV_EV_ADOPTED:
 		event.guest.boot_id = post->boot_id;
+		event.guest.lease_left_ms = post->lease_left_ms;
 		event.guest.err = err;
 		break;
 	default:

@@ -150,6 +150,19 @@ static int on_report_ack(void *call, const struct envelope_head *head,
 	return 0;
 }
 
+static int on_lease(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
+	struct err *reterr)
+{
+	struct sv_event event = { .type = SV_EV_LEASE };
+	struct lease_grant grant;
+
+	(void)reterr;
+	lease_grant_decode(envelope->lease, &grant);
+	event.lease = &grant;
+	feed(call, &event, head);
+	return 0;
+}
+
 static int on_refused(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
 	struct err *reterr)
 {
@@ -245,6 +258,7 @@ static const struct dispatch_row rows[] = {
 	ROW(DESTROY,       WELCOMED,     SMALL, on_destroy),
 	ROW(UPDATE,        WELCOMED,     SMALL, on_update),
 	ROW(REPORT_ACK,    WELCOMED,     SMALL, on_report_ack),
+	ROW(LEASE,         WELCOMED,     SMALL, on_lease),
 	ROW(TELEMETRY_ACK, WELCOMED,     SMALL, on_telemetry_ack),
 	ROW(IMAGE_CHUNK,   WELCOMED,     LANE,  on_image_chunk),
 	ROW(STREAM_OPEN,   WELCOMED,     SMALL, on_stream),

@@ -202,10 +202,11 @@ static void on_userspace(void *user)
 	sandbox_post(user, SV_EV_VMM_USERSPACE, NULL);
 }
 
-static void on_status(void *user)
+static void on_status(uint64_t lease_left_ms, void *user)
 {
 	struct sandbox *sandbox = user;
 
+	sandbox->lease_left_ms = lease_left_ms;
 	if (sandbox->is_adopting)
 		sandbox_adopt_status(sandbox);
 }
@@ -293,7 +294,7 @@ static void spawn_vmm(struct sandbox *sandbox, const struct sv_vmm_id *intent)
 	agent_post(sandbox->agent, &post);
 }
 
-static void start_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec)
+static void start_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec, const struct sv_lease *lease)
 {
 	const struct agent_options *options = sandbox->agent->options;
 	char image[PATH_MAX] = "", disk[PATH_MAX] = "", dir[PATH_MAX];
@@ -306,7 +307,8 @@ static void start_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec)
 		.vcpus = spec->vcpus,
 		.memory_mib = spec->memory_mib,
 		.tap = sandbox->tap,
-		.mac = sandbox->slot.mac };
+		.mac = sandbox->slot.mac,
+		.lease = *lease };
 
 	if (!sandbox->vmm) {
 		sandbox_post_exit(sandbox, SV_EXIT_VANISHED);
@@ -329,6 +331,15 @@ static bool have_vmm(struct sandbox *sandbox, const struct sv_vmm_id *id)
 	sandbox_set_run_dir(sandbox, id->run_dir);
 	return *sandbox->run_dir && vmm_find(&sandbox->vmm, sandbox->agent->base, sandbox->run_dir,
 					    id, &sandbox_vmm_handler, sandbox, &found, NULL) == 0;
+}
+
+/* One that cannot be told lives until the lease that it has is over. */
+static void renew_vmm(struct sandbox *sandbox, const struct sv_lease *lease)
+{
+	int r = sandbox->vmm ? vmm_renew(sandbox->vmm, lease) : -ESRCH;
+
+	if (r < 0)
+		log_warn("a VM does not take its lease", "sandbox", sandbox->id, "error", strerror(-r));
 }
 
 static void stop_vmm(struct sandbox *sandbox)
@@ -404,7 +415,10 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 		spawn_vmm(sandbox, &action->vmm);
 		break;
 	case SV_DO_START_VMM:
-		start_vmm(sandbox, action->spec);
+		start_vmm(sandbox, action->spec, &action->lease);
+		break;
+	case SV_DO_RENEW_VMM:
+		renew_vmm(sandbox, &action->lease);
 		break;
 	case SV_DO_ADOPT_VMM:
 		sandbox_adopt(sandbox, &action->vmm);

@@ -182,7 +182,9 @@ void sandbox_power_off(struct sandbox *sandbox)
 
 static void adopted(struct sandbox *sandbox, const char *boot_id, const struct err *err)
 {
-	struct post post = { .type = SV_EV_ADOPTED, .generation = sandbox->generation };
+	struct post post = { .type = SV_EV_ADOPTED,
+		.generation = sandbox->generation,
+		.lease_left_ms = sandbox->lease_left_ms };
 
 	sandbox->is_adopting = false;
 	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);

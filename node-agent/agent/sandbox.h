@@ -44,6 +44,7 @@ struct sandbox {
 	struct vmm *vmm;
 	bool vmm_is_gone; /* its end was posted; freed with the next turn */
 	bool is_adopting;
+	uint64_t lease_left_ms;           /* as its VMM last said */
 	char guest_boot_id[BOOT_ID_SIZE]; /* by which an adopted VM is known */
 	struct guest_call *call;          /* configure, setup, or the info of an adoption */
 	struct guest_call *power_off;

@@ -133,7 +133,7 @@ static void take_response(struct vmm *vmm, const Croft__VmmResponse *response)
 		for (size_t i = 0; i < response->status->n_events; i++)
 			take_event(vmm, response->status->events[i]);
 		if (vmm->handler.on_status)
-			vmm->handler.on_status(vmm->user);
+			vmm->handler.on_status(response->status->lease_left_ms, vmm->user);
 	} else if (response->failure) {
 		log_warn("the VMM refused a request", "run", vmm->run_dir, "code",
 			response->failure->code);
@@ -375,6 +375,19 @@ int vmm_stop(struct vmm *vmm, uint32_t grace_ms)
 	return send_request(vmm, &request, NULL, 0);
 }
 
+int vmm_renew(struct vmm *vmm, const struct sv_lease *lease)
+{
+	Croft__VmmRequest request = MESSAGE(Croft__VmmRequest, croft__vmm_request);
+	Croft__VmmRenew renew = MESSAGE(Croft__VmmRenew, croft__vmm_renew);
+
+	renew.lease_ms = lease->length_ms;
+	renew.until_us = (uint64_t)lease->until_usec;
+	renew.end = lease->length_ms == 0;
+	request.body_case = CROFT__VMM_REQUEST__BODY_RENEW;
+	request.renew = &renew;
+	return send_request(vmm, &request, NULL, 0);
+}
+
 int vmm_ask_status(struct vmm *vmm)
 {
 	Croft__VmmRequest request = MESSAGE(Croft__VmmRequest, croft__vmm_request);
@@ -491,6 +504,8 @@ static int send_start(struct vmm *vmm, const struct vmm_start *start, const stru
 	message.disks = disks;
 	message.vsock = &vsock;
 	message.has_console = true;
+	message.lease_ms = start->lease.length_ms;
+	message.lease_until_us = (uint64_t)start->lease.until_usec;
 	if (start->tap >= 0) {
 		memcpy(mac, start->mac, sizeof(mac));
 		net.mac.data = mac;

@@ -34,8 +34,8 @@ struct vmm_handler {
 	void (*on_jailed)(bool is_whole, const char *text, void *user);
 	void (*on_started)(void *user);
 	void (*on_userspace)(void *user);
-	/* The answer to vmm_ask_status(). */
-	void (*on_status)(void *user);
+	/* The answer to vmm_ask_status(). `lease_left_ms` 0: the VM has none. */
+	void (*on_status)(uint64_t lease_left_ms, void *user);
 	/* The process is gone and reaped; `vmm` stays until it is freed. */
 	void (*on_exit)(const struct vmm_exit *exit, void *user);
 };
@@ -64,6 +64,7 @@ struct vmm_start {
 	uint64_t memory_mib;
 	int tap;            /* -1: no network. The caller's */
 	const uint8_t *mac; /* 6 bytes, where there is a TAP */
+	struct sv_lease lease;
 };
 /* Opens what the VM needs at this moment and hands it over. The answer is on_started, or on_exit
  * with START_FAILED; KVM_UNAVAILABLE, KERNEL_MISSING and the like come that way too: the process is
@@ -73,6 +74,8 @@ void vmm_start(struct vmm *vmm, const struct vmm_start *start);
 /* 0 or -errno: the control socket does not take it. */
 int vmm_ask_status(struct vmm *vmm);
 int vmm_stop(struct vmm *vmm, uint32_t grace_ms);
+/* `lease`: until when; of length 0: the VM has none any more. */
+int vmm_renew(struct vmm *vmm, const struct sv_lease *lease);
 /* SIGKILL through the pidfd; on_exit follows. */
 int vmm_kill(struct vmm *vmm);
 

@@ -33,6 +33,7 @@ void sv_end(struct supervisor *sv, struct sv_sandbox *sandbox, enum end_reason r
 	sandbox->journal.end_reason = reason;
 	if (failure)
 		sandbox->journal.failure = *failure;
+	sandbox->awaits_lease = false;
 	sandbox->ending_usec = sv->now.mono_usec;
 	sv_stage_begin(sv, sandbox);
 	if (!sandbox->vmm_seen) {
@@ -201,6 +202,7 @@ static void ended_by_itself(
 	sandbox->journal.end_reason = off ? END_GUEST : END_FAILED;
 	if (!off)
 		sandbox->journal.failure = err;
+	sandbox->awaits_lease = false;
 	sandbox->ending_usec = sv->now.mono_usec;
 	sv_stage_begin(sv, sandbox);
 	sv_sandbox_move(sv, sandbox, SV_REMOVING);

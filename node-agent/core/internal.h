@@ -15,6 +15,7 @@
 #define NEVER INT64_MAX
 /* Reports that a crash may have left unjournalled: versions go on behind them. */
 #define VERSION_GAP 1000
+#define HEARTBEATS_KEPT 64 /* a grant that answers an older one is of no use */
 
 /* Which journal write must not fail, and what it means when it does. */
 enum sv_write { SV_WRITE_NONE, SV_WRITE_ACCEPT, SV_WRITE_START, SV_WRITE_READY, SV_WRITE_UPDATE };
@@ -36,6 +37,8 @@ struct sv_sandbox {
 	bool hello_seen; /* croft-guest's, before the configuration */
 	bool accepting;  /* the accept is being journalled: nobody was told of it yet */
 	bool opening;    /* that it is ready is being journalled: likewise */
+	bool awaits_lease;        /* confined, and not started before there is a lease for it */
+	int64_t lease_until_usec; /* boot time: its VM has ended itself then; 0: it has no lease */
 	UT_hash_handle hh;
 };
 
@@ -74,6 +77,13 @@ struct supervisor {
 	int64_t hello_due_usec, heartbeat_due_usec, inventory_due_usec;
 	uint64_t inventory; /* number of the last one */
 	bool inventory_answered;
+	/* leases */
+	bool was_welcomed; /* by somebody, in this life: what the pool wants is known */
+	uint32_t lease_ms; /* that the pool wants; 0: none */
+	uint64_t heartbeat;         /* number of the last one */
+	uint64_t leased_heartbeat;  /* that the last grant answered */
+	int64_t heartbeat_sent_usec[HEARTBEATS_KEPT]; /* boot time, by number */
+	int64_t lease_until_usec;   /* boot time, of the last grant */
 	/* of the step */
 	struct moment now;
 	struct rng *rng;
@@ -129,6 +139,14 @@ void sv_on_update(struct supervisor *sv, const struct update_command *command);
 void sv_on_report_ack(struct supervisor *sv, const struct report_ack *ack);
 void sv_refuse_create(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
 void sv_graves_free(struct supervisor *sv);
+
+/* ---- lease.c ---- */
+void sv_lease_welcomed(struct supervisor *sv, uint32_t lease_ms);
+void sv_on_lease(struct supervisor *sv, const struct lease_grant *grant);
+/* Of the next heartbeat, which is sent now: its number, and what it says of the VMs' leases. */
+void sv_lease_heartbeat(struct supervisor *sv, struct heartbeat *heartbeat);
+/* Its VM is confined: starts it, or waits for a lease. */
+void sv_lease_start(struct supervisor *sv, struct sv_sandbox *sandbox);
 
 /* ---- session.c ---- */
 void sv_report(struct supervisor *sv,

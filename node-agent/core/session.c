@@ -179,6 +179,7 @@ static void send_heartbeat(struct supervisor *sv)
 		.running = counts.running,
 		.realtime_us = sv->now.real_usec,
 	};
+	sv_lease_heartbeat(sv, &action->heartbeat);
 }
 
 static void send_capacity(struct supervisor *sv)
@@ -355,6 +356,7 @@ void sv_on_welcome(struct supervisor *sv, const struct welcome *welcome)
 	sv->welcomed = true;
 	memcpy(sv->node, welcome->node, sizeof(sv->node));
 	sv->heartbeat_usec = welcome->heartbeat_ms * USEC_PER_MSEC;
+	sv_lease_welcomed(sv, welcome->lease_ms);
 	send_inventory(sv);
 	send_heartbeat(sv);
 }

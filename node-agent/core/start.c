@@ -85,7 +85,8 @@ static void network_done(struct supervisor *sv, struct sv_sandbox *sandbox, cons
 	sv_sandbox_move(sv, sandbox, SV_VMM);
 	name_run_dir(sv, &sandbox->journal.vmm);
 	sandbox->vmm_seen = true;
-	sandbox->is_jailed = false;
+	sandbox->is_jailed = sandbox->awaits_lease = false;
+	sandbox->lease_until_usec = 0;
 	sv_emit_journal(sv, sandbox, SV_WRITE_START);
 	sv_report(sv, sandbox);
 	sv_emit_vmm(sv, SV_DO_SPAWN_VMM, sandbox);
@@ -118,7 +119,7 @@ static void jailed(struct supervisor *sv, struct sv_sandbox *sandbox, const stru
 	sv_stage_end(sv, sandbox, STAGE_JAIL, event->jailed.is_whole ? RESULT_OK : RESULT_SKIPPED,
 		event->jailed.text, NULL);
 	sv_report(sv, sandbox);
-	sv_emit_vmm(sv, SV_DO_START_VMM, sandbox);
+	sv_lease_start(sv, sandbox);
 }
 
 static void to_kernel(struct supervisor *sv, struct sv_sandbox *sandbox)
@@ -236,6 +237,9 @@ static void adopted(struct supervisor *sv, struct sv_sandbox *sandbox, const str
 		sv_end(sv, sandbox, END_FAILED, &err);
 		return;
 	}
+	if (event->guest.lease_left_ms > 0)
+		sandbox->lease_until_usec =
+			sv->now.boot_usec + (int64_t)event->guest.lease_left_ms * USEC_PER_MSEC;
 	sv_sandbox_move(sv, sandbox, SV_RUNNING);
 	/* the former agent ended between the journal and its word: this one opens it */
 	if (journal->n_stages == 0 || journal->stages[journal->n_stages - 1].stage != STAGE_READY)
@@ -401,7 +405,11 @@ void sv_on_deadline(struct supervisor *sv, struct sv_sandbox *sandbox)
 	case SV_ADOPTING:
 		break;
 	}
-	(void)err_set_at(
-		&err, limits[state].stage, limits[state].code, 0, "%s", limits[state].what);
+	if (sandbox->awaits_lease)
+		(void)err_set_at(&err, STAGE_VMM, FAIL_LEASE_EXPIRED, 0,
+			"The scheduler gave the VM no lease in time.");
+	else
+		(void)err_set_at(
+			&err, limits[state].stage, limits[state].code, 0, "%s", limits[state].what);
 	fail(sv, sandbox, limits[state].stage, &err);
 }

@@ -146,6 +146,8 @@ static void on_message(struct supervisor *sv, const struct sv_event *event)
 		sv_on_update(sv, event->update);
 	else if (event->type == SV_EV_REPORT_ACK)
 		sv_on_report_ack(sv, event->ack);
+	else if (event->type == SV_EV_LEASE)
+		sv_on_lease(sv, event->lease);
 }
 
 /* ---- results ---- */
@@ -200,6 +202,7 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	case SV_EV_DESTROY:
 	case SV_EV_UPDATE:
 	case SV_EV_REPORT_ACK:
+	case SV_EV_LEASE:
 	case SV_EV_REFUSED:
 		on_message(sv, event);
 		return;

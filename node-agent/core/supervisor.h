@@ -19,6 +19,9 @@
  * destroyed only by a destroy command, a superseding generation, its own end, its life time, or the drift rule of
  * core/reconcile.h, never because a set was empty or partial; an unreadable journal refuses everything and
  * deletes nothing.
+ *
+ * Leases (link.proto, LeaseGrant): in a pool that wants them no VM is started without one, and none is renewed but
+ * to the time at which a heartbeat was sent plus what its grant gives, on CLOCK_BOOTTIME (lease.c).
  */
 #pragma once
 
@@ -154,6 +157,7 @@ enum sv_event_type {
 	SV_EV_DESTROY,    /* destroy */
 	SV_EV_UPDATE,     /* update */
 	SV_EV_REPORT_ACK, /* ack */
+	SV_EV_LEASE,      /* lease */
 	SV_EV_REFUSED,    /* err: HELLO_NEEDED, NODE_ID_IN_USE, ... */
 
 	/* The host. Whenever it changed, and once right after START. */
@@ -204,6 +208,7 @@ struct sv_event {
 		const struct destroy_command *destroy;
 		const struct update_command *update;
 		const struct report_ack *ack;
+		const struct lease_grant *lease;
 		const struct sv_capacity *capacity;
 		struct {
 			enum sv_exit reason;
@@ -227,6 +232,7 @@ struct sv_event {
 		} jailed;
 		struct {
 			const char *boot_id;
+			uint64_t lease_left_ms; /* ADOPTED: of its VM; 0: it has none */
 			const struct err *err;
 		} guest;               /* GUEST_HELLO, ADOPTED */
 		const struct err *err; /* every other result, REFUSED */
@@ -234,6 +240,11 @@ struct sv_event {
 };
 
 /* ---- actions ---- */
+struct sv_lease {
+	uint32_t length_ms; /* 0: none */
+	int64_t until_usec; /* CLOCK_BOOTTIME */
+};
+
 enum sv_action_type {
 	SV_DO_JOURNAL_WRITE, /* journal, best_effort, answer -> JOURNALLED */
 	SV_DO_JOURNAL_REMOVE, /* the sandbox's directory as a whole; a failure is only logged (next start tries again) */
@@ -243,7 +254,8 @@ enum sv_action_type {
 	SV_DO_MAKE_DISK, /* spec -> DISK_DONE. An existing disk of an interrupted start is made again */
 	SV_DO_MAKE_NETWORK, /* spec -> NETWORK_DONE. The same again for a sandbox that has it; REMOVE_FILES gives it back */
 	SV_DO_SPAWN_VMM, /* spec -> VMM_SPAWNED, then VMM_JAILED or VMM_EXITED with JAIL_FAILED; out of the agent's process group. vmm.run_dir is in the journal before */
-	SV_DO_START_VMM, /* spec: the start request with its descriptors -> VMM_STARTED, or VMM_EXITED with START_FAILED */
+	SV_DO_START_VMM, /* spec, lease: the start request with its descriptors -> VMM_STARTED, or VMM_EXITED with START_FAILED */
+	SV_DO_RENEW_VMM, /* lease: its length 0 takes it off. No result: a VMM that does not hear of it ends itself */
 	SV_DO_ADOPT_VMM, /* vmm: find it by pidfd + start time + boot id, or by its control socket when pid is 0 -> ADOPTED */
 	SV_DO_CONFIGURE_GUEST, /* spec: hostname, env, clock -> GUEST_CONFIGURED */
 	SV_DO_RUN_SETUP,       /* spec, timeout_usec -> SETUP_DONE */
@@ -279,7 +291,10 @@ struct sv_action {
 			bool answer;
 		} journal;
 		uint64_t epoch;
-		struct sv_vmm_id vmm;
+		struct {
+			struct sv_vmm_id vmm;
+			struct sv_lease lease; /* START_VMM, RENEW_VMM */
+		};
 		int64_t timeout_usec;
 		bool ready;
 		struct hello *hello;

@@ -27,6 +27,7 @@
 struct moment {
 	int64_t mono_usec; /* CLOCK_MONOTONIC; all deadlines are measured on it */
 	int64_t real_usec; /* since the epoch; for records only, it may jump */
+	int64_t boot_usec; /* CLOCK_BOOTTIME, for leases: it goes on while the host sleeps. Of a node; else 0 */
 };
 
 #define BOOT_ID_SIZE 37 /* a UUID and NUL */

@@ -14,6 +14,7 @@ static struct moment node_now(const struct sim *sim, const struct sim_node *node
 	return (struct moment){
 		.mono_usec = sim->now_usec + node->mono_offset + USEC_PER_SEC,
 		.real_usec = REAL_BASE + sim->now_usec + node->real_offset,
+		.boot_usec = sim->now_usec + node->mono_offset + USEC_PER_SEC,
 	};
 }
 

@@ -229,7 +229,7 @@ static void setup(void)
 {
 	memset(&rig, 0, sizeof(rig));
 	rig.rng = rng_seeded(1);
-	rig.now = (struct moment){ 1000 * USEC_PER_SEC, INT64_C(1750000000) * USEC_PER_SEC };
+	rig.now = (struct moment){ 1000 * USEC_PER_SEC, INT64_C(1750000000) * USEC_PER_SEC, 0 };
 	for (unsigned int i = 0; i < N_NODES; i++) {
 		node_id(i, rig.records[i].id);
 		memcpy(rig.records[i].machine, rig.records[i].id, ID_SIZE);

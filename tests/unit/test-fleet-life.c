@@ -164,7 +164,7 @@ static void setup(void)
 {
 	memset(&rig, 0, sizeof(rig));
 	rig.rng = rng_seeded(11);
-	rig.now = (struct moment){ 1000 * USEC_PER_SEC, 5000 * USEC_PER_SEC };
+	rig.now = (struct moment){ 1000 * USEC_PER_SEC, 5000 * USEC_PER_SEC, 0 };
 	rig.pool = (struct pool_record){ .name = POOL, .cpu_overcommit_percent = 400 };
 	for (int i = 0; i < N_NODES; i++) {
 		struct node_record *record = &rig.node_records[i];

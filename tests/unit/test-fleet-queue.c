@@ -123,7 +123,7 @@ static void setup(void)
 
 	memset(&rig, 0, sizeof(rig));
 	rig.rng = rng_seeded(1);
-	rig.now = (struct moment){ 1000 * USEC_PER_SEC, INT64_C(1750000000) * USEC_PER_SEC };
+	rig.now = (struct moment){ 1000 * USEC_PER_SEC, INT64_C(1750000000) * USEC_PER_SEC, 0 };
 	fleet_config_default(&config);
 	config.epoch = 5;
 	config.max_queued = 200;
