@@ -257,7 +257,10 @@ static int check(const struct jail_config *config, bool has_root, struct err *re
 			"croft-vmm started by root needs --uid and --gid, neither of them 0");
 	if (!has_root && config->has_user)
 		return err_set(reterr, FAIL_JAIL_FAILED, EPERM, "only root can give croft-vmm another uid");
-	return *config->run ? jail_check_run(config->run, config->has_user ? config->uid : geteuid(), reterr) : 0;
+	if (!*config->run)
+		return 0;
+	return jail_check_run(config->run,
+		config->has_run_owner ? config->run_owner : config->has_user ? config->uid : geteuid(), reterr);
 }
 
 int jail_enter(struct jail *jail, const struct jail_config *config, struct err *reterr)

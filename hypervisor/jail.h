@@ -47,8 +47,8 @@ enum jail_step {
 struct jail_config {
 	enum jail_mode mode;
 	const char *run;        /* the run directory; "": none, and then the guest reaches no socket */
-	bool has_user;
-	uid_t uid;
+	bool has_user, has_run_owner;
+	uid_t uid, run_owner;   /* `run_owner`: who may own the run directory in place of `uid` */
 	gid_t gid;
 	int cgroup_fd;          /* a cgroup's directory; -1: stays where it is. Closed after use */
 	int keep[JAIL_KEEP_MAX];

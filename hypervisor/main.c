@@ -94,6 +94,7 @@ static int finish(const struct exit_record *record, int exit_fd)
 static int begin(struct vmm *vmm, const struct options *options, int fd, struct jail *jail, struct err *reterr)
 {
 	struct jail_config config = { .mode = options->jail_mode, .run = options->run, .has_user = options->has_user,
+		.has_run_owner = options->has_run_owner, .run_owner = (uid_t) options->run_owner,
 		.uid = (uid_t) options->uid, .gid = (gid_t) options->gid, .cgroup_fd = options->cgroup_fd_number,
 		.keep = { fd, options->exit_fd_number }, .n_keep = 2 };
 	char text[JAIL_TEXT_MAX];

@@ -29,6 +29,8 @@ static const struct config_option table[] = {
 		"required: fail where the host forbids a step; available: go on and report it; off: for debugging." },
 	{ "", "uid", CONFIG_STRING, AT(uid_text), "", 0, 0, false, "The uid of this VM; needed, and allowed, for root only." },
 	{ "", "gid", CONFIG_STRING, AT(gid_text), "", 0, 0, false, "The gid of this VM, likewise." },
+	{ "", "run-owner", CONFIG_STRING, AT(run_owner_text), "", 0, 0, false,
+		"A uid that may own the run directory, besides root and this VM's own; for root only." },
 	{ "", "cgroup-fd", CONFIG_STRING, AT(cgroup_fd), "", 0, 0, false,
 		"Descriptor of a cgroup's directory to move into." },
 	{ "", "log-level", CONFIG_STRING, AT(log_level_name), "info", 0, 0, false, "error, warn, info or debug." },
@@ -68,12 +70,18 @@ static int parse_jail(const char *text, enum jail_mode *ret, struct err *reterr)
 /* Both or none. */
 static int parse_user(struct options *options, struct err *reterr)
 {
-	int uid = -1, gid = -1, r = parse_number(options->uid_text, "uid", &uid, reterr);
+	int uid = -1, gid = -1, owner = -1, r = parse_number(options->uid_text, "uid", &uid, reterr);
 
 	if (r == 0)
 		r = parse_number(options->gid_text, "gid", &gid, reterr);
+	if (r == 0)
+		r = parse_number(options->run_owner_text, "run-owner", &owner, reterr);
 	if (r < 0)
 		return r;
+	if (owner >= 0 && uid < 0)
+		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL, "--run-owner comes with --uid and --gid");
+	options->has_run_owner = owner >= 0;
+	options->run_owner = owner >= 0 ? (unsigned int) owner : 0;
 	if ((uid < 0) != (gid < 0))
 		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL, "give both of --uid and --gid or none");
 	options->has_user = uid >= 0;

@@ -17,10 +17,10 @@ struct options {
 	char *control;              /* path, for use by hand */
 	char *id;                   /* says whose VM this is, for ps and logs */
 	char *run;                  /* directory; empty: none */
-	char *jail, *uid_text, *gid_text, *cgroup_fd;
+	char *jail, *uid_text, *gid_text, *run_owner_text, *cgroup_fd;
 	enum jail_mode jail_mode;
-	bool has_user;
-	unsigned int uid, gid;
+	bool has_user, has_run_owner;
+	unsigned int uid, gid, run_owner;
 	int cgroup_fd_number;       /* -1: none */
 	char *log_level_name;
 	int control_fd_number, exit_fd_number; /* -1: none */
