@@ -227,6 +227,8 @@ static int make_supervisor(struct agent *agent, struct err *reterr)
 	config.policy_max_sandboxes = (uint32_t)options->max_sandboxes;
 	config.policy_max_vcpus = (uint32_t)options->max_vcpus;
 	config.vmm_timeout_usec = (int64_t)options->vmm_timeout_ms * USEC_PER_MSEC;
+	/* a host that is busy is no reason to end what runs: an answer is waited for as long as of a VMM that starts */
+	config.adopt_timeout_usec = MAX(config.adopt_timeout_usec, config.vmm_timeout_usec);
 	config.kernel_timeout_usec = (int64_t)options->kernel_timeout_ms * USEC_PER_MSEC;
 	config.guest_timeout_usec = (int64_t)options->guest_timeout_ms * USEC_PER_MSEC;
 	config.stop_grace_usec = (int64_t)options->stop_grace_ms * USEC_PER_MSEC;

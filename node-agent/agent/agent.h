@@ -63,6 +63,7 @@ struct agent {
 	struct images *images;
 	struct routes *routes;
 	struct helper_link *helper; /* NULL: none is configured */
+	bool helper_starts_vmms;    /* as it last said */
 	struct resolver *resolver;  /* likewise */
 	uint32_t slots_listed;      /* by the helper, of the walk under way */
 	struct relay *relay;

@@ -143,7 +143,8 @@ int hello_listen(struct hello_listener **ret, struct event_base *base, const cha
 	listener->user = user;
 	TAILQ_INIT(&listener->conns);
 	(void)snprintf(listener->path, sizeof(listener->path), "%s", path);
-	fd = unix_listen(path, SOCK_STREAM, 0600, CONNECTIONS_MAX);
+	/* a VMM that croft-node-helper started has a uid of its own, and our group */
+	fd = unix_listen(path, SOCK_STREAM, 0660, CONNECTIONS_MAX);
 	if (fd < 0) {
 		free(listener);
 		return err_set(

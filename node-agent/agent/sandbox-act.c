@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The actions of a sandbox that touch its image, its disk, its VMM and its files. Each ends in one
+ * The actions of a sandbox that touch its image, its disk and its files. Each ends in one
  * posted result; none feeds the supervisor from inside a step.
  */
 #include <dirent.h>
@@ -178,80 +178,6 @@ void sandbox_post_exit(struct sandbox *sandbox, enum sv_exit reason)
 	agent_post(sandbox->agent, &post);
 }
 
-static void on_jailed(bool is_whole, const char *text, void *user)
-{
-	struct sandbox *sandbox = user;
-	struct post post = { .type = SV_EV_VMM_JAILED,
-		.generation = sandbox->generation,
-		.is_whole = is_whole };
-
-	if (!is_whole)
-		log_warn("the VMM is not wholly jailed", "sandbox", sandbox->id, "jail", text);
-	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);
-	(void)snprintf(post.text, sizeof(post.text), "%s", text);
-	agent_post(sandbox->agent, &post);
-}
-
-static void on_started(void *user)
-{
-	sandbox_post(user, SV_EV_VMM_STARTED, NULL);
-}
-
-static void on_userspace(void *user)
-{
-	sandbox_post(user, SV_EV_VMM_USERSPACE, NULL);
-}
-
-static void on_status(uint64_t lease_left_ms, void *user)
-{
-	struct sandbox *sandbox = user;
-
-	sandbox->lease_left_ms = lease_left_ms;
-	if (sandbox->is_adopting)
-		sandbox_adopt_status(sandbox);
-}
-
-static const char *const exit_names[SV_EXIT_MAX_] = {
-	[SV_EXIT_POWEROFF] = "power-off",
-	[SV_EXIT_RESET] = "reset",
-	[SV_EXIT_PANIC] = "panic",
-	[SV_EXIT_TRIPLE_FAULT] = "triple-fault",
-	[SV_EXIT_KVM_INTERNAL] = "kvm-internal",
-	[SV_EXIT_HOST_MEMORY] = "host-memory",
-	[SV_EXIT_STOPPED] = "stopped",
-	[SV_EXIT_SIGNAL] = "signal",
-	[SV_EXIT_START_FAILED] = "start-failed",
-	[SV_EXIT_BUG] = "bug",
-	[SV_EXIT_KILLED] = "killed",
-	[SV_EXIT_CRASHED] = "crashed",
-	[SV_EXIT_SECCOMP] = "seccomp",
-	[SV_EXIT_LEASE] = "lease",
-	[SV_EXIT_VANISHED] = "vanished",
-};
-
-static void on_exit_of_vmm(const struct vmm_exit *end, void *user)
-{
-	struct sandbox *sandbox = user;
-	struct post post = { .type = SV_EV_VMM_EXITED,
-		.generation = sandbox->generation,
-		.exit_reason = end->reason,
-		.exit_signal = end->signal,
-		.reached_userspace = end->reached_userspace,
-		.err = end->failure };
-
-	log_info("the VMM ended", "sandbox", sandbox->id, "reason", exit_names[end->reason],
-		"signal", end->signal ? LOG_NUM(end->signal) : NULL);
-	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);
-	sandbox->vmm_is_gone = true; /* freed when the post is fed: this is its own callback */
-	agent_post(sandbox->agent, &post);
-}
-
-const struct vmm_handler sandbox_vmm_handler = { .on_jailed = on_jailed,
-	.on_started = on_started,
-	.on_userspace = on_userspace,
-	.on_status = on_status,
-	.on_exit = on_exit_of_vmm };
-
 void sandbox_reap(struct sandbox *sandbox)
 {
 	if (!sandbox->vmm_is_gone)
@@ -260,38 +186,6 @@ void sandbox_reap(struct sandbox *sandbox)
 	sandbox->is_adopting = false;
 	vmm_free(TAKE(sandbox->vmm));
 	sandbox_stop_hello(sandbox);
-}
-
-static void spawn_vmm(struct sandbox *sandbox, const struct sv_vmm_id *intent)
-{
-	struct post post = { .type = SV_EV_VMM_SPAWNED, .generation = sandbox->generation };
-	int r = 0;
-
-	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);
-	post.vmm = *intent;
-	sandbox_set_run_dir(sandbox, intent->run_dir);
-	if (!*sandbox->run_dir)
-		r = err_set(&post.err, FAIL_VMM_START_FAILED, EINVAL,
-			"the sandbox has no run directory");
-	else if (sandbox->vmm)
-		r = err_set(
-			&post.err, FAIL_VMM_START_FAILED, EEXIST, "the sandbox has a VMM already");
-	if (r == 0) {
-		r = dir_make(sandbox->run_dir, 0750);
-		if (r < 0)
-			(void)err_set(&post.err, FAIL_VMM_START_FAILED, -r,
-				"cannot make the run directory");
-	}
-	if (r == 0)
-		r = sandbox_listen_hello(sandbox, &post.err);
-	if (r == 0)
-		r = vmm_spawn(&sandbox->vmm, sandbox->agent->base,
-			sandbox->agent->options->vmm_path, sandbox->agent->options->vmm_jail,
-			sandbox->run_dir, sandbox->id,
-			&sandbox_vmm_handler, sandbox, &post.vmm, &post.err);
-	if (r < 0)
-		sandbox_stop_hello(sandbox);
-	agent_post(sandbox->agent, &post);
 }
 
 static void start_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec, const struct sv_lease *lease)
@@ -321,18 +215,6 @@ static void start_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec, 
 	sandbox->tap = fd_close(sandbox->tap); /* the VMM's now */
 }
 
-/* The VMM of this sandbox, found again where this agent did not start it. */
-static bool have_vmm(struct sandbox *sandbox, const struct sv_vmm_id *id)
-{
-	struct sv_vmm_id found;
-
-	if (sandbox->vmm)
-		return true;
-	sandbox_set_run_dir(sandbox, id->run_dir);
-	return *sandbox->run_dir && vmm_find(&sandbox->vmm, sandbox->agent->base, sandbox->run_dir,
-					    id, &sandbox_vmm_handler, sandbox, &found, NULL) == 0;
-}
-
 /* One that cannot be told lives until the lease that it has is over. */
 static void renew_vmm(struct sandbox *sandbox, const struct sv_lease *lease)
 {
@@ -356,20 +238,6 @@ static void stop_vmm(struct sandbox *sandbox)
 	sandbox_power_off(sandbox);
 	if (vmm_stop(sandbox->vmm, (uint32_t)grace) < 0)
 		(void)vmm_kill(sandbox->vmm);
-}
-
-static void kill_vmm(struct sandbox *sandbox, const struct sv_vmm_id *id)
-{
-	struct vmm_exit end;
-
-	if (have_vmm(sandbox, id)) {
-		(void)vmm_kill(sandbox->vmm); /* -ESRCH: its end is on the way already */
-		return;
-	}
-	if (*sandbox->run_dir && vmm_last_word(sandbox->run_dir, &end))
-		on_exit_of_vmm(&end, sandbox);
-	else
-		sandbox_post_exit(sandbox, SV_EXIT_VANISHED);
 }
 
 static void route(struct sandbox *sandbox, const struct sandbox_spec *spec, bool ready)
@@ -412,7 +280,7 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 		sandbox_make_network(sandbox);
 		break;
 	case SV_DO_SPAWN_VMM:
-		spawn_vmm(sandbox, &action->vmm);
+		sandbox_spawn_vmm(sandbox, &action->vmm, action->spec);
 		break;
 	case SV_DO_START_VMM:
 		start_vmm(sandbox, action->spec, &action->lease);
@@ -440,7 +308,7 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 		stop_vmm(sandbox);
 		break;
 	case SV_DO_KILL_VMM:
-		kill_vmm(sandbox, &action->vmm);
+		sandbox_kill_vmm(sandbox, &action->vmm);
 		break;
 	case SV_DO_CANCEL:
 		sandbox_cancel(sandbox);

@@ -109,6 +109,16 @@ void sandbox_make_network(struct sandbox *sandbox)
 		post_network(sandbox, false, "", &err);
 }
 
+/* Of its answer nothing hangs: what is left of the group is found by the removal. */
+static void on_ignored(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
+{
+	struct sandbox *sandbox = user;
+
+	(void)reply, (void)fds, (void)n_fds;
+	sandbox->n_asks--;
+	sandbox_settle(sandbox);
+}
+
 static void on_given_back(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
 {
 	struct sandbox *sandbox = user;
@@ -121,6 +131,17 @@ static void on_given_back(const struct helper_reply *reply, int *fds, size_t n_f
 		sandbox_remove_files(sandbox);
 }
 
+static void on_group_removed(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
+{
+	struct sandbox *sandbox = user;
+	struct err err = reply->failure;
+
+	(void)fds, (void)n_fds;
+	sandbox->n_asks--;
+	if (err_is_set(&err) || ask(sandbox, HELPER_SLOT_REMOVE, on_given_back, &err) < 0)
+		sandbox_post(sandbox, SV_EV_REMOVED, &err);
+}
+
 void sandbox_give_back_network(struct sandbox *sandbox)
 {
 	struct err err = ERR_NULL;
@@ -130,7 +151,8 @@ void sandbox_give_back_network(struct sandbox *sandbox)
 		resolver_remove(sandbox->agent->resolver, sandbox->id);
 	if (!sandbox->agent->helper)
 		sandbox_remove_files(sandbox);
-	else if (ask(sandbox, HELPER_SLOT_REMOVE, on_given_back, &err) < 0)
+	else if (ask(sandbox, HELPER_GROUP_KILL, on_ignored, &err) < 0 ||
+		 ask(sandbox, HELPER_GROUP_REMOVE, on_group_removed, &err) < 0)
 		sandbox_post(sandbox, SV_EV_REMOVED, &err);
 }
 
@@ -141,7 +163,7 @@ static int ask_list(struct agent *agent, uint32_t from);
 /* A slot that the helper has: its sandbox's resolver is opened anew, or it is given back. */
 static void take_listed(struct agent *agent, const struct helper_slot *slot)
 {
-	struct helper_request request = { .type = HELPER_SLOT_REMOVE };
+	static const enum helper_type parts[] = { HELPER_GROUP_KILL, HELPER_GROUP_REMOVE, HELPER_SLOT_REMOVE };
 	struct sandbox *sandbox = sandbox_find(agent, slot->sandbox);
 	struct sv_view view;
 
@@ -152,8 +174,12 @@ static void take_listed(struct agent *agent, const struct helper_slot *slot)
 	}
 	log_info("a network slot of a sandbox that is gone is given back", "sandbox", slot->sandbox, "slot",
 		slot->name);
-	memcpy(request.sandbox, slot->sandbox, sizeof(request.sandbox));
-	(void)helper_link_ask(agent->helper, &request, NULL, 0, NULL, agent, NULL); /* else with the next hello */
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+		struct helper_request request = { .type = parts[i] };
+
+		memcpy(request.sandbox, slot->sandbox, sizeof(request.sandbox));
+		(void)helper_link_ask(agent->helper, &request, NULL, 0, NULL, agent, NULL); /* else with the next hello */
+	}
 }
 
 static void on_list(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
@@ -181,6 +207,7 @@ static void on_up(const struct helper_reply *reply, void *user)
 {
 	struct agent *agent = user;
 
+	agent->helper_starts_vmms = reply->facts.can_start_vmm;
 	if (err_is_set(&reply->facts.network))
 		agent_node_event(agent, "network-unavailable", "", &reply->facts.network);
 	(void)ask_list(agent, 0);

@@ -62,6 +62,7 @@ static struct sandbox *sandbox_get(struct agent *agent, const char *id)
 	}
 	sandbox->agent = agent;
 	sandbox->tap = -1;
+	sandbox->files = (struct vmm_files)VMM_FILES_NULL;
 	STAILQ_INIT(&sandbox->queue);
 	return sandbox;
 }
@@ -88,6 +89,7 @@ static void sandbox_free(struct sandbox *sandbox)
 	if (sandbox->agent->helper)
 		helper_link_forget(sandbox->agent->helper, sandbox);
 	(void)fd_close(sandbox->tap);
+	vmm_files_close(&sandbox->files);
 	guest_call_free(sandbox->power_off);
 	vmm_free(sandbox->vmm);
 	event_free(sandbox->retry);

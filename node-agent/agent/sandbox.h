@@ -6,7 +6,8 @@
  * that names the sandbox and goes when nothing is left of it.
  *
  *   sandbox.c         the object, its queue, its journal
- *   sandbox-act.c     image, disk, VMM, removal
+ *   sandbox-act.c     image, disk, removal
+ *   sandbox-vmm.c     VMM
  *   sandbox-guest.c   hello, configuration, setup, adoption
  *   sandbox-net.c     network slot
  */
@@ -19,6 +20,8 @@
 
 #include "agent/agent.h"
 #include "agent/todo.h"
+#include "agent/vmm.h"
+#include "agent/vmm-spawn.h"
 #include "base/table.h"
 #include "helper/message.h"
 
@@ -43,6 +46,13 @@ struct sandbox {
 	bool has_failed;        /* its console is kept */
 	struct vmm *vmm;
 	bool vmm_is_gone; /* its end was posted; freed with the next turn */
+	struct vmm_exit end; /* while its helper is asked how */
+	bool is_spawning;    /* the helper was asked to start it */
+	bool wants_kill;     /* and it is to be killed as soon as it is there */
+	struct sv_vmm_id intent;
+	struct vmm_files files;            /* for it */
+	struct helper_group_limits limits; /* likewise */
+	bool group_has_limits;
 	bool is_adopting;
 	uint64_t lease_left_ms;           /* as its VMM last said */
 	char guest_boot_id[BOOT_ID_SIZE]; /* by which an adopted VM is known */
@@ -80,6 +90,10 @@ void sandbox_reap(struct sandbox *sandbox);
 void sandbox_perform(struct sandbox *sandbox, struct sv_action *action);
 void sandbox_cancel(struct sandbox *sandbox);
 void sandbox_post_exit(struct sandbox *sandbox, enum sv_exit reason);
+
+/* sandbox-vmm.c */
+void sandbox_spawn_vmm(struct sandbox *sandbox, const struct sv_vmm_id *intent, const struct sandbox_spec *spec);
+void sandbox_kill_vmm(struct sandbox *sandbox, const struct sv_vmm_id *id);
 extern const struct vmm_handler sandbox_vmm_handler;
 
 /* Files and sockets; ends in SV_EV_REMOVED. */

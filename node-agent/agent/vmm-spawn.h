@@ -10,10 +10,17 @@
 
 #include "base/err.h"
 
-/* posix_spawn: a session of its own, standard input empty, standard output and error into
- * <run>/vmm.log, descriptor 3 the listening control socket, 4 the exit file, nothing else. */
+/* What a VMM gets (vmm-exec.h): <run>/control.sock, listened on, <run>/exit and <run>/vmm.log. */
+struct vmm_files {
+	int control, exit, log;
+};
+#define VMM_FILES_NULL { .control = -1, .exit = -1, .log = -1 }
+int vmm_files_open(const char *run_dir, struct vmm_files *ret, struct err *reterr);
+void vmm_files_close(struct vmm_files *files);
+
+/* As this user, with vmm_exec(). */
 int vmm_spawn_process(const char *program, const char *jail, const char *run_dir,
 	const char *sandbox, pid_t *ret, struct err *reterr);
 
-/* The process of this user that was started with this run directory; 0 when there is none. */
+/* The process of this user or group that was started with this run directory; 0 when there is none. */
 pid_t vmm_search_process(const char *run_dir, uint64_t *ret_start_ticks);

@@ -31,6 +31,7 @@
 #define GUEST_CID 3
 #define START_FDS_MAX 8
 #define MAC_SIZE 6
+#define GROUPS_TEXT_MAX (16 * 1024)
 
 struct vmm {
 	struct event_base *base;
@@ -255,6 +256,22 @@ static int watch(struct vmm *vmm, int pid_fd)
 	return vmm->pid_event && event_add(vmm->pid_event, NULL) == 0 ? 0 : -ENOMEM;
 }
 
+/* The control group that the host says; "" where it says none. */
+static void group_of(pid_t pid, char *ret, size_t size)
+{
+	CLEANUP_FREE char *text = NULL;
+	const char *at;
+	char path[64];
+
+	*ret = '\0';
+	(void)snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)pid);
+	if (file_read(path, GROUPS_TEXT_MAX, &text, NULL) < 0)
+		return;
+	at = strstr(text, "0::");
+	if (at && (at == text || at[-1] == '\n') && strcspn(at + 3, "\n") < size)
+		(void)snprintf(ret, size, "%.*s", (int)strcspn(at + 3, "\n"), at + 3);
+}
+
 static void identify(struct sv_vmm_id *id, pid_t pid, uint64_t ticks, const char *run_dir)
 {
 	id->pid = pid;
@@ -262,6 +279,20 @@ static void identify(struct sv_vmm_id *id, pid_t pid, uint64_t ticks, const char
 	pidref_boot_id(id->host_boot_id);
 	if (!*id->run_dir)
 		(void)snprintf(id->run_dir, sizeof(id->run_dir), "%s", run_dir);
+}
+
+/* It answers once it is confined; where it cannot be asked, it ends and on_exit says so. */
+static void ask_jail(struct vmm *vmm)
+{
+	struct err err = ERR_NULL;
+	int r = vmm_ask_status(vmm);
+
+	if (r < 0) {
+		(void)err_set(&err, FAIL_VMM_UNRESPONSIVE, -r, "the control socket does not take a request");
+		start_failed(vmm, &err, false);
+	}
+	vmm->jail_id = vmm->status_id;
+	vmm->status_id = 0;
 }
 
 int vmm_spawn(struct vmm **ret, struct event_base *base, const char *program, const char *jail,
@@ -289,23 +320,45 @@ int vmm_spawn(struct vmm **ret, struct event_base *base, const char *program, co
 		(void)kill(pid, SIGKILL);
 		goto fail;
 	}
-	/* it answers once it is confined; where it cannot be asked, it ends and on_exit says so */
-	r = vmm_ask_status(vmm);
-	if (r < 0) {
-		struct err err = ERR_NULL;
-
-		(void)err_set(&err, FAIL_VMM_UNRESPONSIVE, -r,
-			"the control socket does not take a request");
-		start_failed(vmm, &err, false);
-	}
-	vmm->jail_id = vmm->status_id;
-	vmm->status_id = 0;
+	ask_jail(vmm);
 	identify(ret_id, pid, ticks, run_dir);
 	*ret = vmm;
 	return 0;
 fail:
 	vmm_free(vmm);
 	return r;
+}
+
+int vmm_attach(struct vmm **ret, struct event_base *base, const char *run_dir, const struct vmm_process *process,
+	const struct vmm_handler *handler, void *user, struct sv_vmm_id *ret_id, struct err *reterr)
+{
+	struct vmm *vmm = NULL;
+	int r = vmm_new(&vmm, base, run_dir, handler, user);
+
+	if (r == 0)
+		r = watch(vmm, process->pid_fd);
+	else
+		(void)fd_close(process->pid_fd);
+	if (r < 0) {
+		vmm_free(vmm);
+		return err_set_at(reterr, STAGE_VMM, FAIL_NO_MEMORY, ENOMEM, "no memory for the VMM");
+	}
+	ask_jail(vmm);
+	identify(ret_id, process->pid, process->start_ticks, run_dir);
+	group_of(process->pid, ret_id->cgroup, sizeof(ret_id->cgroup));
+	*ret = vmm;
+	return 0;
+}
+
+/* Where it was put when it was started, if that was written down. */
+static bool is_in_its_group(const struct sv_vmm_id *id, pid_t pid)
+{
+	char now[sizeof(id->cgroup)];
+
+	if (!*id->cgroup)
+		return true;
+	group_of(pid, now, sizeof(now));
+	return !strcmp(now, id->cgroup);
 }
 
 int vmm_find(struct vmm **ret, struct event_base *base, const char *run_dir,
@@ -325,6 +378,10 @@ int vmm_find(struct vmm **ret, struct event_base *base, const char *run_dir,
 		/* the agent died between the spawn and the record of it */
 		pid = vmm_search_process(run_dir, &ticks);
 	pid_fd = pid > 0 ? pidref_open(pid, ticks) : -ESRCH;
+	if (pid_fd >= 0 && !is_in_its_group(id, pid)) {
+		(void)fd_close(pid_fd);
+		pid_fd = -ESRCH;
+	}
 	if (pid_fd < 0)
 		return err_set(reterr, FAIL_VM_VANISHED, -pid_fd, "the VMM's process is gone");
 	r = vmm_new(&vmm, base, run_dir, handler, user);
@@ -360,7 +417,12 @@ void vmm_free(struct vmm *vmm)
 
 int vmm_kill(struct vmm *vmm)
 {
-	return pidref_signal(vmm->pid_fd, SIGKILL);
+	int r = pidref_signal(vmm->pid_fd, SIGKILL);
+
+	if (r != -EPERM || !vmm->handler.on_kill_forbidden)
+		return r;
+	vmm->handler.on_kill_forbidden(vmm->user); /* of another uid: its group is killed */
+	return 0;
 }
 
 int vmm_stop(struct vmm *vmm, uint32_t grace_ms)

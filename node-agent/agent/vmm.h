@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "core/supervisor.h"
@@ -38,6 +39,8 @@ struct vmm_handler {
 	void (*on_status)(uint64_t lease_left_ms, void *user);
 	/* The process is gone and reaped; `vmm` stays until it is freed. */
 	void (*on_exit)(const struct vmm_exit *exit, void *user);
+	/* vmm_kill() of a process of another uid: whoever started it is to end it. */
+	void (*on_kill_forbidden)(void *user);
 };
 
 /* Starts the process, which confines itself (on_jailed) and waits for vmm_start(). run_dir exists. `jail` is
@@ -46,6 +49,15 @@ struct vmm_handler {
 int vmm_spawn(struct vmm **ret, struct event_base *base, const char *program, const char *jail,
 	const char *run_dir, const char *sandbox, const struct vmm_handler *handler, void *user,
 	struct sv_vmm_id *ret_id, struct err *reterr);
+
+/* One that was started for us, with the files of vmm-spawn.h; `pid_fd` becomes the object's in every case. */
+struct vmm_process {
+	int pid_fd;
+	pid_t pid;
+	uint64_t start_ticks;
+};
+int vmm_attach(struct vmm **ret, struct event_base *base, const char *run_dir, const struct vmm_process *process,
+	const struct vmm_handler *handler, void *user, struct sv_vmm_id *ret_id, struct err *reterr);
 
 /* Finds a process of an earlier agent: by pid, start time and boot where the pid is known, else by
  * its command line. -ESRCH: it is gone (VM_VANISHED); then vmm_last_word() may tell why. *ret_id is

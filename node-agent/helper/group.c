@@ -58,6 +58,22 @@ static bool hand_down(int root, const char *have, const char *controller)
 	return has_word(have, controller) && write_at(root, "cgroup.subtree_control", text) == 0;
 }
 
+/* Where no systemd did: the group above gives its controllers to ours. One that has processes of its own refuses, and
+ * then ours has none; that is said where a limit is set. */
+static void ask_parent(int root)
+{
+	static const char *const controllers[] = { "memory", "cpu", "pids", "io" };
+	CLEANUP_FD int parent = openat(root, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char have[FILE_MAX] = "";
+	struct statfs fs;
+
+	if (parent < 0 || fstatfs(parent, &fs) < 0 || fs.f_type != CGROUP2_SUPER_MAGIC)
+		return;
+	(void)read_at(parent, "cgroup.controllers", have);
+	for (size_t i = 0; i < sizeof(controllers) / sizeof(*controllers); i++)
+		(void)hand_down(parent, have, controllers[i]);
+}
+
 int groups_open(struct groups *groups, const char *root, struct err *reterr)
 {
 	char have[FILE_MAX] = "";
@@ -73,6 +89,7 @@ int groups_open(struct groups *groups, const char *root, struct err *reterr)
 		groups_close(groups);
 		return err_set(reterr, FAIL_CGROUP_FAILED, EINVAL, "%s is no cgroup v2", root);
 	}
+	ask_parent(groups->root);
 	(void)read_at(groups->root, "cgroup.controllers", have); /* none are had then */
 	groups->has_memory = hand_down(groups->root, have, "memory");
 	groups->has_cpu = hand_down(groups->root, have, "cpu");

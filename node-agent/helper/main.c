@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
@@ -35,9 +34,10 @@ static void on_end(evutil_socket_t number, short what, void *user)
 /* VMMs: the agent learns of their end through its pidfd. */
 static void on_child(evutil_socket_t number, short what, void *user)
 {
-	(void)number, (void)what, (void)user;
-	while (waitpid(-1, NULL, WNOHANG) > 0)
-		;
+	struct process *process = user;
+
+	(void)number, (void)what;
+	exits_reap(&process->helper.exits);
 }
 
 /* By name or by number. */
@@ -85,7 +85,7 @@ static int run(struct process *process, const struct helper_options *options, st
 	if (r == 0)
 		r = prepare(process, reterr);
 	if (r == 0)
-		r = helper_open(&process->helper, options, config.gid, reterr);
+		r = helper_open(&process->helper, options, config.uid, config.gid, reterr);
 	if (r == 0)
 		r = server_new(&process->server, process->base, &process->helper, &config, reterr);
 	if (r < 0)

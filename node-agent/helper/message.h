@@ -76,6 +76,8 @@ struct helper_slot {
 
 struct helper_group_use {
 	uint64_t memory_bytes, oom_kills, cpu_usec;
+	bool has_status; /* the VMM that the helper started last has ended */
+	int status;      /* as wait(2) has it */
 };
 
 struct helper_reply {

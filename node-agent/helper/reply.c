@@ -144,6 +144,8 @@ static Croft__HelperCounters *put_counters(struct counter_parts *parts, const st
 	to->group_memory_bytes = reply->group.memory_bytes;
 	to->group_oom_kills = reply->group.oom_kills;
 	to->group_cpu_usec = reply->group.cpu_usec;
+	to->has_status = reply->group.has_status;
+	to->status = reply->group.status;
 	return to;
 }
 
@@ -168,7 +170,8 @@ static void take_counters(const Croft__HelperCounters *from, struct helper_reply
 		to->refused[i] = (struct net_denied){ from->refused[i]->address,
 			(uint8_t)from->refused[i]->protocol, (uint16_t)from->refused[i]->port,
 			from->refused[i]->packets };
-	ret->group = (struct helper_group_use){ from->group_memory_bytes, from->group_oom_kills, from->group_cpu_usec };
+	ret->group = (struct helper_group_use){ from->group_memory_bytes, from->group_oom_kills, from->group_cpu_usec,
+		from->has_status, from->status };
 }
 
 /* ---- the whole ---- */

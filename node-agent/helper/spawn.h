@@ -17,6 +17,7 @@ struct helper_vmm {
 	const char *sandbox, *run;
 	bool jail_required;
 	gid_t gid;
+	uid_t agent_uid; /* whose the run directory is */
 	uint32_t number; /* of the VM, for its uid */
 	int control, exit, log, group; /* the caller's */
 };

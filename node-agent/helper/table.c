@@ -143,6 +143,9 @@ static int act_counters(struct call *call, struct err *reterr)
 
 	group_read(&call->helper->groups, call->request->sandbox, &call->reply->group);
 	call->reply->has_counters = true;
+	exits_reap(&call->helper->exits); /* the agent may have seen its end before we did */
+	call->reply->group.has_status = exits_find(&call->helper->exits, call->request->sandbox,
+		&call->reply->group.status);
 	if (!slot)
 		return 0;
 	return net_slot_read(net_host_netns_dir(call->helper->host), slot->slot.name, &call->reply->counters, reterr);
@@ -184,6 +187,7 @@ static int act_vmm_start(struct call *call, struct err *reterr)
 		.run = call->request->run,
 		.jail_required = call->request->jail_required,
 		.gid = call->helper->agent_gid,
+		.agent_uid = call->helper->agent_uid,
 		.control = call->fds[0],
 		.exit = call->fds[1],
 		.log = call->fds[2] };
@@ -198,6 +202,7 @@ static int act_vmm_start(struct call *call, struct err *reterr)
 	pidfd = helper_vmm_spawn(&vmm, &call->reply->pid, &call->reply->start_ticks, reterr);
 	if (pidfd < 0)
 		return pidfd;
+	exits_started(&call->helper->exits, (pid_t)call->reply->pid, call->request->sandbox);
 	call->ret_fds[(*call->ret_n_fds)++] = pidfd;
 	return 0;
 }
@@ -319,13 +324,15 @@ void helper_perform(struct helper *helper, bool *greeted, const struct helper_re
 
 /* ---- the object ---- */
 
-int helper_open(struct helper *helper, const struct helper_options *options, gid_t agent_gid, struct err *reterr)
+int helper_open(struct helper *helper, const struct helper_options *options, uid_t agent_uid, gid_t agent_gid,
+	struct err *reterr)
 {
 	struct net_host_config config;
 	int r;
 
 	memset(helper, 0, sizeof(*helper));
 	helper->options = options;
+	helper->agent_uid = agent_uid;
 	helper->agent_gid = agent_gid;
 	helper->groups = (struct groups)GROUPS_NULL;
 	helper->disks = -1;

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include "helper/exits.h"
 #include "helper/group.h"
 #include "helper/message.h"
 #include "helper/options.h"
@@ -29,11 +30,14 @@ struct helper {
 	struct groups groups;       /* root -1: `groups_failure` */
 	struct err groups_failure;
 	int disks;                  /* -1: none are opened */
+	uid_t agent_uid;
 	gid_t agent_gid;
+	struct helper_exits exits;  /* of the VMMs that it started */
 };
 
 /* What the host lets us have; what is missing is said to who asks. IO_FAILED and the like of what must be. */
-int helper_open(struct helper *helper, const struct helper_options *options, gid_t agent_gid, struct err *reterr);
+int helper_open(struct helper *helper, const struct helper_options *options, uid_t agent_uid, gid_t agent_gid,
+	struct err *reterr);
 void helper_close(struct helper *helper);
 
 /* `greeted`: of the connection; hello sets it. `fds` came with the request and stay the caller's. Fills *reply and at

@@ -3,7 +3,7 @@
  * A VMM without KVM, for tests of everything around it with real processes: it speaks vmm.proto on
  * the control socket it inherits, and answers guest.proto on the vsock socket with croft-guest's
  * own service, whose processes run on this host. What it is to do beside being well is the first
- * line of its first disk, "stub:<mode>", or "stub.mode=<mode>" on the kernel command line:
+ * line of its first disk, "stub:<mode>" (behind "hsqs" where something takes squashfs only), or "stub.mode=<mode>" on the kernel command line:
  *
  *   well                everything works
  *   panic               the guest kernel panics before its first process
@@ -133,7 +133,7 @@ static void read_mode(struct stub *stub, const Croft__VmmStart *start, int disk_
 	if (option)
 		(void)sscanf(option, "stub.mode=%63[a-z-]", stub->mode);
 	if (disk_fd >= 0 && pread(disk_fd, line, sizeof(line) - 1, 0) > 0)
-		(void)sscanf(line, "stub:%63[a-z-]", stub->mode);
+		(void)sscanf(line + (strncmp(line, "hsqs", 4) ? 0 : 4), "stub:%63[a-z-]", stub->mode);
 }
 
 static void later(struct stub *stub)

@@ -357,8 +357,14 @@ START_TEST(a_vmm_in_its_group)
 
 		(void)nanosleep(&pause, NULL);
 	}
+	done(HELPER_COUNTERS, ID_A);
+	ck_assert(!reply->group.has_status);
 	done(HELPER_GROUP_KILL, ID_A);
 	wait_readable(pidfd);
+	done(HELPER_COUNTERS, ID_A);
+	ck_assert(reply->group.has_status); /* only its parent knows, and the agent is not */
+	ck_assert(WIFSIGNALED(reply->group.status));
+	ck_assert_int_eq(WTERMSIG(reply->group.status), SIGKILL);
 	for (int i = 0; i < 100; i++) {
 		struct timespec pause = { .tv_nsec = 20000000 };
 
@@ -372,6 +378,7 @@ START_TEST(a_vmm_in_its_group)
 	ck_assert_int_eq(file_read("/tmp/vmm.log", 4096, &text, NULL), 0);
 	ck_assert_ptr_nonnull(strstr(text, "--control-fd 3 --exit-fd 4 --id " ID_A " --run /tmp/run/0123abcd"));
 	ck_assert_ptr_nonnull(strstr(text, "--uid 7000"));
+	ck_assert_ptr_nonnull(strstr(text, "--run-owner "));
 	(void)close(pidfd);
 }
 END_TEST
