@@ -76,6 +76,7 @@ struct supervisor {
 	int64_t heartbeat_usec;
 	int64_t hello_due_usec, heartbeat_due_usec, inventory_due_usec;
 	uint64_t inventory; /* number of the last one */
+	uint64_t greeting;  /* of the last welcome */
 	bool inventory_answered;
 	/* leases */
 	bool was_welcomed; /* by somebody, in this life: what the pool wants is known */

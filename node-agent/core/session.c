@@ -263,6 +263,7 @@ static struct inventory *inventory_part(struct supervisor *sv, uint32_t part)
 	}
 	action->inventory->part = part;
 	action->inventory->number = sv->inventory;
+	action->inventory->greeting = sv->greeting;
 	return action->inventory;
 }
 
@@ -351,9 +352,10 @@ void sv_on_link(struct supervisor *sv, bool up)
 
 void sv_on_welcome(struct supervisor *sv, const struct welcome *welcome)
 {
-	if (!sv->link_up || sv->welcomed)
+	if (!sv->link_up || (sv->welcomed && sv->greeting == welcome->greeting))
 		return;
 	sv->welcomed = true;
+	sv->greeting = welcome->greeting; /* another one: of a scheduler that does not know what is here */
 	memcpy(sv->node, welcome->node, sizeof(sv->node));
 	sv->heartbeat_usec = welcome->heartbeat_ms * USEC_PER_MSEC;
 	sv_lease_welcomed(sv, welcome->lease_ms);

@@ -186,6 +186,7 @@ int welcome_decode(const Croft__Welcome *message, struct welcome *ret, struct er
 		.lease_ms = message->lease_ms,
 		.telemetry_acked = message->telemetry_acked,
 		.realtime_us = message->realtime_us,
+		.greeting = message->greeting,
 	};
 
 	if (!take_id(welcome.node, message->node_id))
@@ -441,6 +442,7 @@ int inventory_decode(const Croft__Inventory *message, struct inventory *ret, str
 		.part = message->part,
 		.complete = message->complete,
 		.number = message->number,
+		.greeting = message->greeting,
 	};
 
 	if (message->n_sandboxes > PART_MAX)

@@ -393,6 +393,7 @@ Croft__Welcome *welcome_encode(const struct welcome *welcome)
 	to->lease_ms = welcome->lease_ms;
 	to->telemetry_acked = welcome->telemetry_acked;
 	to->realtime_us = welcome->realtime_us;
+	to->greeting = welcome->greeting;
 	if (!put_text(&to->node_id, welcome->node) || !put_text(&to->pool, welcome->pool) ||
 		!put_text(&to->lineage, welcome->lineage))
 		return DROP(to);
@@ -580,6 +581,7 @@ Croft__Inventory *inventory_encode(const struct inventory *inventory)
 	to->part = inventory->part;
 	to->complete = inventory->complete;
 	to->number = inventory->number;
+	to->greeting = inventory->greeting;
 	if (inventory->n) {
 		to->sandboxes = calloc(inventory->n, sizeof(*to->sandboxes));
 		if (!to->sandboxes)

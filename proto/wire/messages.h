@@ -134,6 +134,7 @@ struct welcome {
 	uint64_t telemetry_acked;
 	int64_t realtime_us;
 	uint32_t lease_ms; /* 0: VMs of this pool have none */
+	uint64_t greeting; /* of this session with this scheduler */
 };
 Croft__Welcome *welcome_encode(const struct welcome *welcome);
 int welcome_decode(const Croft__Welcome *message, struct welcome *ret, struct err *reterr);
@@ -287,6 +288,7 @@ struct inventory {
 	uint32_t part;   /* from 0 */
 	bool complete;   /* on the last part */
 	uint64_t number; /* rises with each inventory of this instance */
+	uint64_t greeting; /* of the welcome that it answers; 0: not said */
 };
 void inventory_deinit(struct inventory *inventory);
 Croft__Inventory *inventory_encode(const struct inventory *inventory);

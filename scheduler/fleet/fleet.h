@@ -468,7 +468,7 @@ size_t fleet_sandbox_list(const struct fleet *fleet, const char *tenant, const c
 struct fleet_node_view {
 	const struct node_record *record;
 	enum node_link link;
-	bool schedulable;                /* ready, none of the facts, no `unschedulable` */
+	bool schedulable; /* ready, its inventory taken in this session, none of the facts, no `unschedulable` */
 	const struct err *unschedulable; /* the node's own reason; FAIL_NONE: none */
 	int64_t heard_us;                /* wall clock; 0: never */
 	uint64_t session;                /* 0: not connected */

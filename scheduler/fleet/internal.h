@@ -112,6 +112,7 @@ struct node {
 	struct timer drain;
 	enum node_link link;
 	uint64_t session; /* 0: not connected */
+	uint64_t greeting; /* of this session: an inventory that names another was made for another scheduler */
 	char instance[ID_SIZE];
 	char boot_id[BOOT_ID_SIZE];
 	struct err unschedulable;
@@ -124,6 +125,7 @@ struct node {
 	int64_t busy_usec; /* the next back-off */
 	uint64_t foreign_memory_mib, foreign_disk_mib;
 	uint32_t foreign_vcpus, foreign_sandboxes;
+	bool is_known; /* its whole inventory was taken in this session: only then is its free room known */
 	/* inventory being collected */
 	uint64_t inventory;
 	uint32_t next_part;
@@ -176,6 +178,7 @@ struct fleet {
 	struct fleet_counts counts;
 	bool loaded, failed;
 	bool kicked; /* room may have come free */
+	size_t n_unknown; /* nodes that are connected and have not said yet what is there */
 	int64_t started_usec;
 	uint64_t batch;
 	/* of the step */
@@ -284,6 +287,7 @@ int fleet_node_add(struct fleet *fleet, const struct node_record *record);
 void fleet_node_free_all(struct fleet *fleet);
 void fleet_node_dirty(struct fleet *fleet, struct node *node);
 void fleet_node_update_place(struct fleet *fleet, struct node *node);
+void fleet_node_known(struct fleet *fleet, struct node *node); /* its whole inventory was taken */
 void fleet_node_hello(struct fleet *fleet, const struct fleet_event *event);
 /* The node if the event's session is its current one; else NULL, counted and answered. */
 struct node *fleet_node_of_session(struct fleet *fleet, const struct fleet_event *event);

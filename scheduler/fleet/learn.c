@@ -419,7 +419,7 @@ static struct sandbox *canary_make(struct fleet *fleet, const struct node *node,
 
 static bool may_be_probed(const struct node *node)
 {
-	return node->link == NODE_READY && node->session != 0 &&
+	return node->link == NODE_READY && node->session != 0 && node->is_known &&
 	       node->unschedulable.code == FAIL_NONE &&
 	       !node->record.facts[NODE_CORDONED].is_set &&
 	       !node->record.facts[NODE_DRAINING].is_set;

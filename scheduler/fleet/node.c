@@ -39,7 +39,7 @@ void fleet_node_update_place(struct fleet *fleet, struct node *node)
 {
 	uint32_t max_starts = fleet_learn_max_starts(node);
 	struct place_node_facts facts = {
-		.connected = node->link == NODE_READY && node->session != 0,
+		.connected = node->link == NODE_READY && node->session != 0 && node->is_known,
 		.allowed = !has_fact(node),
 		.unable = node->unschedulable.code,
 		.ill_permille = fleet_learn_ill_permille(node),
@@ -56,6 +56,26 @@ void fleet_node_update_place(struct fleet *fleet, struct node *node)
 	if (place_node_set(fleet->place, node->place, &facts) < 0)
 		fleet->out->no_memory = true;
 	fleet->kicked = true;
+}
+
+/* The only writer of node->session. Room is taken on a node by what has ended for the scheduler and not for the node,
+ * and its last starts may have failed: who has not said what is there in this session is not placed on. */
+static void set_session(struct fleet *fleet, struct node *node, uint64_t session)
+{
+	if (node->session && !node->is_known)
+		fleet->n_unknown--;
+	node->session = session;
+	node->is_known = false;
+	if (session)
+		fleet->n_unknown++;
+}
+
+void fleet_node_known(struct fleet *fleet, struct node *node)
+{
+	if (!node->is_known)
+		fleet->n_unknown--;
+	node->is_known = true;
+	fleet_node_update_place(fleet, node);
 }
 
 static void arm_live(struct fleet *fleet, struct node *node)
@@ -196,6 +216,7 @@ static void welcome(struct fleet *fleet, struct node *node)
 		.telemetry_acked = node->record.telemetry_acked,
 		.lease_ms = fleet_node_lease_ms(node),
 		.realtime_us = fleet->now.real_usec,
+		.greeting = node->greeting,
 	};
 	if (send->welcome.lease_ms == 0 && node->record.lease_ms > 0) {
 		node->record.lease_ms = 0; /* it takes them off now, and may not be heard again */
@@ -220,7 +241,6 @@ static void take_hello(struct fleet *fleet, struct node *node, const struct flee
 		node->session == event->session && strcmp(node->instance, hello->instance) == 0;
 
 	take_record(fleet, node, hello);
-	node->session = event->session;
 	memcpy(node->instance, hello->instance, sizeof(node->instance));
 	memcpy(node->boot_id, hello->boot_id, sizeof(node->boot_id));
 	node->unschedulable = hello->unschedulable;
@@ -228,6 +248,8 @@ static void take_hello(struct fleet *fleet, struct node *node, const struct flee
 	if (!again) {
 		struct sandbox *sandbox;
 
+		set_session(fleet, node, event->session);
+		node->greeting = rng_u64(fleet->rng) | 1;
 		fleet_inventory_forget(node);
 		/* What was sent on the old route is lost; the inventory of this session sends again. */
 		TAILQ_FOREACH (sandbox, &node->sandboxes, in_node)
@@ -319,7 +341,7 @@ void fleet_node_disconnected(struct fleet *fleet, struct node *node)
 {
 	struct sandbox *sandbox;
 
-	node->session = 0;
+	set_session(fleet, node, 0);
 	fleet_inventory_forget(node);
 	TAILQ_FOREACH (sandbox, &node->sandboxes, in_node)
 		fleet_timer_stop(&fleet->timers, &sandbox->resend);
@@ -386,7 +408,7 @@ void fleet_node_revoke(struct fleet *fleet, struct node *node)
 	(void)err_set_at(&err, STAGE_RUN, FAIL_NODE_REVOKED, 0, "The sandbox's node was removed.");
 	err_add(&err, "node", "%s", node->record.id);
 	node->record.revoked = true;
-	node->session = 0;
+	set_session(fleet, node, 0);
 	fleet_node_dirty(fleet, node);
 	move(fleet, node, NODE_REMOVED);
 	for (sandbox = TAILQ_FIRST(&node->sandboxes); sandbox; sandbox = next) {

@@ -6,7 +6,8 @@
  *
  * An inventory says what is there; only a complete one, put together from parts of one number in their order,
  * says what is not there. A sandbox that was accepted in this very session is never missed by it: the inventory
- * may be older than the acceptance.
+ * may be older than the acceptance. One that answers the welcome of an earlier fleet over the same connection (a store
+ * that failed and was read again) is not taken at all.
  */
 #include <stdio.h>
 #include <string.h>
@@ -124,8 +125,9 @@ static void on_ended(
 				"The start ended on the node without a reason.");
 		fleet_start_failed(fleet, sandbox, &err);
 		return;
-	case SANDBOX_RECALL:
-		err = sandbox->record.failure;
+	case SANDBOX_RECALL: /* what the node says broke is nearer to the cause than that it took too long */
+		if (!failure)
+			err = sandbox->record.failure;
 		fleet_start_failed(fleet, sandbox, &err);
 		return;
 	case SANDBOX_RUNNING:
@@ -134,6 +136,8 @@ static void on_ended(
 		return;
 	case SANDBOX_STOPPING:
 	case SANDBOX_FENCED:
+		if (failure && sandbox->record.started_us == 0) /* nobody waits for it any more: evidence all the same */
+			fleet_learn_failed(fleet, sandbox, failure);
 		fleet_sandbox_end(fleet, sandbox,
 			report->end_reason ? report->end_reason : END_REQUEST, failure);
 		return;
@@ -347,7 +351,6 @@ static void inventory_complete(struct fleet *fleet, struct node *node)
 	node->foreign_disk_mib = node->counted_disk_mib;
 	node->foreign_vcpus = node->counted_vcpus;
 	node->foreign_sandboxes = node->counted_sandboxes;
-	fleet_node_update_place(fleet, node);
 	for (sandbox = TAILQ_FIRST(&node->sandboxes); sandbox; sandbox = next) {
 		next = TAILQ_NEXT(sandbox, in_node);
 		HASH_FIND_STR(node->collected, sandbox->record.id, item);
@@ -357,6 +360,7 @@ static void inventory_complete(struct fleet *fleet, struct node *node)
 	TAILQ_FOREACH (sandbox, &node->sandboxes, in_node)
 		if (!fleet_timer_is_armed(&sandbox->resend))
 			fleet_sandbox_command(fleet, sandbox);
+	fleet_node_known(fleet, node); /* after what is missing there gave its room back */
 	send_desired(fleet, node);
 	fleet_node_settle(fleet, node);
 	fleet_inventory_forget(node);
@@ -367,6 +371,8 @@ void fleet_inventory_apply(
 {
 	bool complete = inventory->complete;
 
+	if (inventory->greeting && inventory->greeting != node->greeting)
+		return; /* it answers another scheduler's welcome, and may be older than what this one ordered */
 	if (inventory->part == 0) {
 		fleet_inventory_forget(node);
 		node->inventory = inventory->number;

@@ -194,12 +194,14 @@ static void place_failed(struct fleet *fleet, struct sandbox *sandbox, struct er
 	fleet_sandbox_end(fleet, sandbox, END_FAILED, &why);
 }
 
-/* Just after a start the nodes have not called yet, and an agent that restarts is away for a moment: neither is
- * the same as there being none. */
+/* Just after a start the nodes have not called yet, an agent that restarts is away for a moment, and one that called
+ * has still to say what is there: none of it is the same as there being none. */
 static bool nodes_are_coming(const struct fleet *fleet, const struct sandbox *sandbox)
 {
 	if (!place_pool_is_dark(fleet->place, sandbox->record.pool))
 		return false;
+	if (fleet->n_unknown > 0 && fleet->now.mono_usec < sandbox->since_usec + CALLING_USEC)
+		return true;
 	return (fleet->counts.nodes[NODE_JOINING] > 0 &&
 		       fleet->now.mono_usec < fleet->started_usec + CALLING_USEC) ||
 	       (fleet->counts.nodes[NODE_SUSPECT] > 0 &&

@@ -86,7 +86,8 @@ int fleet_node_get(const struct fleet *fleet, const char *id, struct fleet_node_
 		.record = &node->record,
 		.link = node->link,
 		.schedulable =
-			node->link == NODE_READY && !facts && node->unschedulable.code == FAIL_NONE,
+			node->link == NODE_READY && node->is_known && !facts &&
+			node->unschedulable.code == FAIL_NONE,
 		.unschedulable = &node->unschedulable,
 		.heard_us = node->heard_real_us,
 		.session = node->session,

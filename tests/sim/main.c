@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sim [--seed N | --seeds A..B | --heal] [--verbose]        last line "seeds N, faults N, violations N"
+ * sim [--seed N | --seeds A..B | --kept FILE | --heal] [--verbose]   last line "seeds N, faults N, violations N"
  * sim-planted [--seeds A..B]                       last line "planted N, found N" (built with CROFT_PLANT)
  *
  * Exit 1 when a promise was broken (or a planted fault not found), and when a run injected no fault at all.
@@ -70,7 +70,7 @@ static const char *const plants[PLANT_MAX_] = {
 	[PLANT_EMPTY_SET_DESTROYS] = "empty set destroys",
 };
 
-static int run(uint64_t first, uint64_t last, bool heal, bool verbose)
+static int run(uint64_t first, uint64_t last, const char *kept, bool heal, bool verbose)
 {
 	unsigned int planted = 0, found = 0;
 
@@ -78,6 +78,7 @@ static int run(uint64_t first, uint64_t last, bool heal, bool verbose)
 		struct totals totals = { 0 };
 
 		(void)heal;
+		(void)kept;
 		plant_chosen = (enum plant)i;
 		planted++;
 		for (uint64_t seed = first; seed <= last && totals.violations == 0; seed++)
@@ -103,12 +104,33 @@ static bool covered(const struct totals *totals)
 	return true;
 }
 
-static int run(uint64_t first, uint64_t last, bool heal, bool verbose)
+/* Seeds that once showed a mistake: a file with one number at the beginning of each line. */
+static bool run_kept(const char *path, bool verbose, struct totals *totals)
+{
+	FILE *file = fopen(path, "r");
+	char line[256];
+
+	while (file && fgets(line, sizeof(line), file)) {
+		unsigned long long seed;
+
+		if (sscanf(line, "%llu", &seed) == 1)
+			run_seed(seed, false, verbose, totals);
+	}
+	if (!file || fclose(file) != 0 || totals->seeds == 0) {
+		fprintf(stderr, "sim: %s: no seeds\n", path);
+		return false;
+	}
+	return true;
+}
+
+static int run(uint64_t first, uint64_t last, const char *kept, bool heal, bool verbose)
 {
 	struct totals totals = { 0 };
 	bool complete;
 
-	for (uint64_t seed = first; seed <= last; seed++)
+	if (kept && !run_kept(kept, verbose, &totals))
+		return 1;
+	for (uint64_t seed = first; !kept && seed <= last; seed++)
 		run_seed(seed, heal, verbose, &totals);
 	printf("steps %llu, creates %llu, acknowledged %llu, deletes %llu:",
 		(unsigned long long)totals.steps, (unsigned long long)totals.creates,
@@ -129,6 +151,7 @@ int main(int argc, char **argv)
 {
 	unsigned long long first = 1, last = 20;
 	bool verbose = false, heal = false;
+	const char *kept = NULL;
 
 	/* A seed makes and drops much: giving it back to the system each time costs more than the run. */
 	(void)mallopt(M_TRIM_THRESHOLD, 512 * 1024 * 1024);
@@ -147,12 +170,16 @@ int main(int argc, char **argv)
 		} else if (strcmp(argv[i], "--seeds") == 0 &&
 			   sscanf(value, "%llu..%llu", &first, &last) == 2 && first <= last) {
 			i++;
+		} else if (strcmp(argv[i], "--kept") == 0 && *value) {
+			kept = value;
+			i++;
 		} else {
-			fprintf(stderr, "usage: %s [--seed N | --seeds A..B | --heal] [--verbose]\n",
+			fprintf(stderr, "usage: %s [--seed N | --seeds A..B | --kept FILE | --heal] [--verbose]\n",
 				argv[0]);
 			return 2;
 		}
 	}
-	printf("seeds %llu..%llu\n", first, last);
-	return run(first, last, heal, verbose);
+	if (!kept)
+		printf("seeds %llu..%llu\n", first, last);
+	return run(first, last, kept, heal, verbose);
 }

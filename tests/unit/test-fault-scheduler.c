@@ -105,6 +105,9 @@ static void prepare(struct run *run)
 	feed(run, (struct fleet_event){ .type = FLEET_LOADED });
 	event.hello = &hello;
 	feed(run, event);
+	event = of_node(FLEET_NODE_INVENTORY);
+	event.inventory = &(struct inventory){ .complete = true, .number = 1 };
+	feed(run, event);
 }
 
 static void life(struct run *run, struct sandbox_spec *spec)

@@ -222,6 +222,9 @@ static void start(void)
 		event = of_node(FLEET_NODE_HELLO, id);
 		event.hello = &hello;
 		feed(event);
+		event = of_node(FLEET_NODE_INVENTORY, id);
+		event.inventory = &(struct inventory){ .complete = true, .number = 1 };
+		feed(event);
 	}
 }
 
@@ -505,6 +508,27 @@ START_TEST(test_a_person_ends_it)
 END_TEST
 
 /* One start in fifty fails: with the bound of the test, 6 000 may quarantine once. */
+/* Nobody waits for a start that was deleted: what broke it is evidence all the same. */
+START_TEST(test_a_deleted_start_speaks_too)
+{
+	struct fleet_event event = { .type = FLEET_DESTROY };
+
+	for (int i = 0; i < 3; i++) {
+		struct pending one;
+
+		rig.n_pending = 0;
+		create(IMAGE_GOOD);
+		ck_assert_uint_eq(rig.n_pending, 1);
+		one = rig.pending[0];
+		event.destroy.sandbox = one.sandbox;
+		event.destroy.reason = END_REQUEST;
+		feed(event);
+		report(&one, REPORT_ENDED, FAIL_KVM_UNAVAILABLE, 2);
+		ck_assert_uint_eq(rig.records[node_number(one.node)].health.failures, 1);
+	}
+}
+END_TEST
+
 START_TEST(test_chance_is_not_guilt)
 {
 	struct rng rng = rng_seeded(5);
@@ -538,6 +562,7 @@ int main(void)
 	tcase_add_test(tcase, test_restart_in_the_middle);
 	tcase_add_test(tcase, test_a_person_ends_it);
 	tcase_add_test(tcase, test_chance_is_not_guilt);
+	tcase_add_test(tcase, test_a_deleted_start_speaks_too);
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

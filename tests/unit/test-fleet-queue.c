@@ -134,6 +134,9 @@ static void setup(void)
 	feed((struct fleet_event){ .type = FLEET_LOADED });
 	event.hello = &hello;
 	feed(event);
+	event = of_node(FLEET_NODE_INVENTORY);
+	event.inventory = &(struct inventory){ .complete = true, .number = 1 };
+	feed(event);
 	for (unsigned int i = 0; i < SLOTS; i++)
 		create("full", 0, 256);
 	ck_assert_uint_eq(rig.n_commands, SLOTS);

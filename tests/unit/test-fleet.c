@@ -119,6 +119,16 @@ static void greet(const char *node)
 	feed(event);
 }
 
+/* It says that nothing is there: from then on it is placed on. */
+static void say_empty(const char *node)
+{
+	struct fleet_event event = of_node(FLEET_NODE_INVENTORY, node);
+	struct inventory nothing = { .complete = true, .number = 1 };
+
+	event.inventory = &nothing;
+	feed(event);
+}
+
 static void make_fleet(void)
 {
 	struct pool_record pool = { .name = POOL, .cpu_overcommit_percent = 400 };
@@ -151,6 +161,7 @@ static void setup(void)
 	for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
 		greet(nodes[i]);
 		ck_assert_int_eq(rig.out.sends[0].type, SEND_WELCOME);
+		say_empty(nodes[i]);
 	}
 }
 
@@ -540,6 +551,7 @@ START_TEST(test_facts_and_link_are_apart)
 		feed(of_node(FLEET_NODE_DISCONNECTED, nodes[0]));
 		later(100 * USEC_PER_SEC);
 		greet(nodes[0]);
+		say_empty(nodes[0]);
 		ck_assert_int_eq(fleet_node_get(rig.fleet, nodes[0], &view), 0);
 		ck_assert_int_eq(view.link, NODE_READY);
 	}
@@ -748,6 +760,67 @@ START_TEST(test_table)
 }
 END_TEST
 
+/* Who connected is not placed on before it said what is there: its room may be taken by what ended for us only. */
+START_TEST(test_nothing_is_placed_before_the_inventory)
+{
+	struct fleet_node_view view;
+
+	for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
+		feed(of_node(FLEET_NODE_DISCONNECTED, nodes[i]));
+		greet(nodes[i]);
+		ck_assert_int_eq(fleet_node_get(rig.fleet, nodes[i], &view), 0);
+		ck_assert_int_eq(view.link, NODE_READY);
+		ck_assert(!view.schedulable);
+	}
+	create_of(1000, false);
+	ck_assert_uint_eq(rig.out.n_replies, 0); /* it waits: they are there */
+	ck_assert_int_eq(state(), SANDBOX_PLACING);
+	say_empty(nodes[1]);
+	ck_assert_ptr_nonnull(sent(SEND_CREATE));
+	ck_assert_str_eq(rig.node, nodes[1]);
+	ck_assert_int_eq(fleet_node_get(rig.fleet, nodes[1], &view), 0);
+	ck_assert(view.schedulable);
+}
+END_TEST
+
+/* A node that has connected and never says what is there does not keep requests for ever. */
+START_TEST(test_an_inventory_is_not_waited_for_without_end)
+{
+	for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
+		feed(of_node(FLEET_NODE_DISCONNECTED, nodes[i]));
+		greet(nodes[i]);
+	}
+	create_of(1000, false);
+	pass(16);
+	ck_assert_int_eq(state(), SANDBOX_ENDED);
+	ck_assert_int_eq(rig.saved.failure.code, FAIL_NO_NODE);
+}
+END_TEST
+
+/* Made for an earlier fleet over the same connection, it is older than what this one ordered. */
+START_TEST(test_an_inventory_for_another_scheduler)
+{
+	const char *node = nodes[0];
+	struct fleet_event event = of_node(FLEET_NODE_INVENTORY, node);
+	struct inventory message = { .complete = true, .number = 1 };
+	uint64_t greeting;
+
+	feed(of_node(FLEET_NODE_DISCONNECTED, node));
+	greet(node);
+	greeting = sent(SEND_WELCOME)->welcome.greeting;
+	ck_assert_uint_ne(greeting, 0);
+	greet(node); /* the same once more is the same greeting: the answer to the first is good */
+	ck_assert_uint_eq(sent(SEND_WELCOME)->welcome.greeting, greeting);
+	event.inventory = &message;
+	message.greeting = greeting + 2;
+	feed(event);
+	ck_assert_ptr_null(sent(SEND_DESIRED));
+	message.greeting = greeting;
+	feed(event);
+	ck_assert_ptr_nonnull(sent(SEND_DESIRED));
+}
+END_TEST
+
 static void add_tests(TCase *tcase)
 {
 	tcase_add_test(tcase, test_create_answers_when_ready);
@@ -768,6 +841,9 @@ static void add_tests(TCase *tcase)
 	tcase_add_test(tcase, test_second_host_with_the_same_key);
 	tcase_add_test(tcase, test_unknown_session_is_asked_for_a_hello);
 	tcase_add_test(tcase, test_inventory_without_the_sandbox);
+	tcase_add_test(tcase, test_nothing_is_placed_before_the_inventory);
+	tcase_add_test(tcase, test_an_inventory_is_not_waited_for_without_end);
+	tcase_add_test(tcase, test_an_inventory_for_another_scheduler);
 	tcase_add_loop_test(
 		tcase, test_restart_keeps_everything, SANDBOX_DISPATCHED, SANDBOX_FENCED + 1);
 	tcase_add_test(tcase, test_failed_commit);

@@ -161,7 +161,7 @@ START_TEST(test_sets)
 		.inventory = 7 },
 			   set_back;
 	struct sandbox_report item = { .sandbox = ID, .generation = 2, .state = REPORT_RUNNING };
-	struct inventory inventory = { .sandboxes = &item, .n = 1, .part = 1, .number = 7 }, back;
+	struct inventory inventory = { .sandboxes = &item, .n = 1, .part = 1, .number = 7, .greeting = 9 }, back;
 	Croft__DesiredSet *message = desired_set_encode(&set);
 	Croft__Inventory *inventory_message = inventory_encode(&inventory);
 
@@ -171,6 +171,7 @@ START_TEST(test_sets)
 	ck_assert_uint_eq(set_back.part, 3);
 	ck_assert(set_back.complete);
 	ck_assert_int_eq(inventory_decode(inventory_message, &back, NULL), 0);
+	ck_assert_uint_eq(back.greeting, 9);
 	ck_assert(!back.complete);
 	ck_assert_uint_eq(back.number, 7);
 	ck_assert_str_eq(back.sandboxes[0].sandbox, ID);
@@ -195,6 +196,7 @@ START_TEST(test_small_ones)
 			      u;
 	struct report_ack ack = { .sandbox = ID, .generation = 1, .version = 5 }, a;
 	struct welcome welcome = { .node = ID,
+		.greeting = 5,
 		.pool = "pool",
 		.heartbeat_ms = 1000,
 		.lineage = OP },
@@ -211,6 +213,7 @@ START_TEST(test_small_ones)
 	ck_assert_int_eq(report_ack_decode(ack_message, &a, NULL), 0);
 	ck_assert_uint_eq(a.version, 5);
 	ck_assert_int_eq(welcome_decode(welcome_message, &w, NULL), 0);
+	ck_assert_uint_eq(w.greeting, 5);
 	ck_assert_str_eq(w.pool, "pool");
 	FREE(destroy_message);
 	FREE(update_message);
