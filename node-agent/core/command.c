@@ -230,6 +230,33 @@ static void accept_create(struct supervisor *sv, const struct create_command *co
 	sv_start(sv, sandbox);
 }
 
+/* A warm VM becomes somebody's sandbox: the same VM goes on under the next generation, with another environment, token
+ * and life time, and is set up as after a start. */
+static void take_over(
+	struct supervisor *sv, struct sv_sandbox *sandbox, const struct create_command *command)
+{
+	struct sv_journal *journal = &sandbox->journal;
+
+	spec_unref(journal->spec);
+	journal->spec = spec_ref(command->spec);
+	journal->generation = command->generation;
+	journal->attempt = command->attempt;
+	journal->trace = command->trace;
+	memcpy(journal->operation, command->operation, sizeof(journal->operation));
+	memset(journal->updated, 0, sizeof(journal->updated));
+	free(journal->stages);
+	journal->stages = NULL;
+	journal->n_stages = 0;
+	journal->ready_us = journal->life_end_mono_us = 0;
+	sv_start_warm(sv, sandbox);
+}
+
+static bool is_taken(const struct sv_sandbox *sandbox, const struct create_command *command)
+{
+	return command->took == sandbox->journal.generation && command->took &&
+	       sandbox->journal.state == SV_RUNNING && !sandbox->opening;
+}
+
 /* About a sandbox that is here. Returns whether the create is dealt with. */
 static bool create_known(
 	struct supervisor *sv, struct sv_sandbox *sandbox, const struct create_command *command)
@@ -255,6 +282,12 @@ static bool create_known(
 		sv_report_gone(sv, command->sandbox, command->generation, END_SUPERSEDED, &err);
 		return true;
 	}
+	if (is_taken(sandbox, command)) {
+		take_over(sv, sandbox, command);
+		return true;
+	}
+	if (command->took == journal->generation && journal->state == SV_ADOPTING)
+		return true; /* whether it is there is known soon; the command comes again */
 	if (journal->state != SV_ENDED) { /* the older one goes first; the command comes again */
 		sv_end(sv, sandbox, END_SUPERSEDED, NULL);
 		return true;

@@ -117,6 +117,7 @@ bool sv_is_ending(enum sv_state state);
 
 /* ---- start.c: from accept to ready ---- */
 void sv_start(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_start_warm(struct supervisor *sv, struct sv_sandbox *sandbox); /* its VM runs already */
 void sv_start_resume(
 	struct supervisor *sv, struct sv_sandbox *sandbox); /* after a restart of the agent */
 void sv_on_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event);

@@ -6,6 +6,8 @@
  *     |       |        |        |       |        |         |          |           |
  *     +-------+--------+--------+-------+--------+---------+----------+-----------+--> STOPPING -> KILLING -> REMOVING -> ENDED
  *
+ * RUNNING -> GUEST when a warm VM becomes somebody's sandbox (command.c, take_over).
+ *
  * Each state but RUNNING without a time limit has a deadline; ENDED has its report, which is sent until it is
  * acknowledged.
  */
@@ -26,7 +28,7 @@ static const struct sm_state table[SV_STATE_MAX_] = {
 	[SV_KERNEL] = { "kernel", SM_TO(SV_GUEST) | TO_END, 1, REPORT_STARTING },
 	[SV_GUEST] = { "guest", SM_TO(SV_SETUP) | SM_TO(SV_RUNNING) | TO_END, 1, REPORT_STARTING },
 	[SV_SETUP] = { "setup", SM_TO(SV_RUNNING) | TO_END, 1, REPORT_STARTING },
-	[SV_RUNNING] = { "running", SM_TO(SV_ADOPTING) | TO_END, 0, REPORT_RUNNING },
+	[SV_RUNNING] = { "running", SM_TO(SV_ADOPTING) | SM_TO(SV_GUEST) | TO_END, 0, REPORT_RUNNING },
 	[SV_ADOPTING] = { "adopting", SM_TO(SV_RUNNING) | TO_END, 1, REPORT_RUNNING },
 	[SV_STOPPING] = { "stopping", SM_TO(SV_KILLING) | SM_TO(SV_REMOVING), 1, REPORT_STOPPING },
 	[SV_KILLING] = { "killing", SM_TO(SV_REMOVING), 1, REPORT_STOPPING },

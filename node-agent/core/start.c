@@ -156,6 +156,23 @@ static void guest_hello(
 	sv_emit_spec(sv, SV_DO_CONFIGURE_GUEST, sandbox);
 }
 
+void sv_start_warm(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	static const enum fail_stage done[] = { STAGE_IMAGE, STAGE_DISK, STAGE_NETWORK, STAGE_JAIL,
+		STAGE_VMM, STAGE_KERNEL };
+
+	sv_stage_begin(sv, sandbox);
+	sv_stage_end(sv, sandbox, STAGE_ACCEPT, RESULT_OK, NULL, NULL);
+	for (size_t i = 0; i < ARRAY_LEN(done); i++)
+		sv_stage_end(sv, sandbox, done[i], RESULT_SKIPPED, "warm: it ran already", NULL);
+	sv_sandbox_move(sv, sandbox, SV_GUEST);
+	sandbox->hello_seen = true;
+	sv_emit_journal(sv, sandbox, SV_WRITE_START);
+	(void)sv_emit(sv, SV_DO_UNROUTE, sandbox);
+	sv_report(sv, sandbox);
+	sv_emit_spec(sv, SV_DO_CONFIGURE_GUEST, sandbox);
+}
+
 static void ready(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	struct sv_journal *journal = &sandbox->journal;

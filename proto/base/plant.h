@@ -27,6 +27,8 @@ enum plant {
 	PLANT_QUARANTINE_FORGOTTEN,    /* fleet: by a restart */
 	PLANT_HISTORY_BEFORE_COMMIT,   /* fleet: an ended sandbox leaves the store one batch before its history */
 	PLANT_EMPTY_SET_DESTROYS,      /* node: a partial or empty set destroys what it does not name */
+	PLANT_CLAIM_NOT_COMPARED,      /* fleet: a warm VM is claimed without compare-and-set */
+	PLANT_DRAIN_RACES_CLAIM,       /* fleet: a claim does not look whether its node is drained */
 	PLANT_MAX_,
 
 	/* the virtual hardware, which tests/villain/planted must find */

@@ -259,7 +259,7 @@ static bool take_target(char sandbox[static ID_SIZE], uint64_t *generation, cons
 int create_command_decode(
 	const Croft__CreateSandbox *message, struct create_command *ret, struct err *reterr)
 {
-	struct create_command command = { .attempt = message->attempt };
+	struct create_command command = { .attempt = message->attempt, .took = message->took };
 	int r;
 
 	if (!take_target(

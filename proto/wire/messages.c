@@ -449,6 +449,7 @@ Croft__CreateSandbox *create_command_encode(const struct create_command *command
 		return NULL;
 	to->generation = command->generation;
 	to->attempt = command->attempt;
+	to->took = command->took;
 	to->spec = spec_encode(command->spec);
 	if (!to->spec || !put_text(&to->sandbox, command->sandbox) ||
 		!put_text(&to->operation, command->operation))

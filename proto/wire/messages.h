@@ -190,6 +190,7 @@ struct create_command {
 	uint64_t generation;
 	char operation[ID_SIZE];
 	uint32_t attempt; /* from 1 */
+	uint64_t took;    /* generation of the warm VM that becomes it; 0: none */
 	struct sandbox_spec *spec;
 	struct trace trace; /* envelope */
 	int64_t left_usec;  /* envelope deadline_ms; 0: none */

@@ -22,6 +22,7 @@ static const struct command nouns[] = {
 	{ "node", "VERB", "Show, cordon, drain and remove nodes.", NULL, commands_node },
 	{ "token", "VERB", "Make, list and revoke join tokens.", NULL, commands_token },
 	{ "pool", "VERB", "Make, change and revoke pools of nodes.", NULL, commands_pool },
+	{ "warm", "VERB", "Keep microVMs ready before they are asked for.", NULL, commands_warm },
 	{ "tenant", "VERB", "Make and revoke tenants, and set their quotas.", NULL, commands_tenant },
 	{ "key", "VERB", "Make, list and revoke keys.", NULL, commands_key },
 	{ "customer", "VERB", "Make, list and revoke customers.", NULL, commands_customer },

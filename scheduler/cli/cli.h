@@ -45,7 +45,7 @@ struct command {
 };
 
 extern const struct command commands_sandbox[], commands_node[], commands_token[], commands_template[];
-extern const struct command commands_customer[], commands_pool[], commands_tenant[], commands_key[];
+extern const struct command commands_customer[], commands_pool[], commands_tenant[], commands_key[], commands_warm[];
 
 /* One verb each. Return the exit status. */
 int sandbox_create(struct cli *cli, const struct command *command, int argc, char **argv);

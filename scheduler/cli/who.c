@@ -23,7 +23,7 @@ static const struct kind pool = { "pool", "/v1/pools", FAIL_POOL_NOT_FOUND,
 	{ "name", "customer", "state", "shared", "cpu_overcommit_percent", "replace", "lost_after_ms",
 		"self_stop_after_ms", "responsibility", "nodes", "created", "revoked" } };
 static const struct kind tenant = { "tenant", "/v1/tenants", FAIL_TENANT_NOT_FOUND,
-	{ "name", "customer", "state", "created", "revoked" } };
+	{ "name", "customer", "state", "weight", "created", "revoked" } };
 static const struct kind key = { "key", "/v1/keys", FAIL_KEY_NOT_FOUND,
 	{ "id", "role", "tenant", "customer", "name", "hint", "state", "created" } };
 
@@ -244,11 +244,13 @@ static bool add_limit(json_t *quota, const char *name, const char *text)
 static int tenant_send(struct cli *cli, const struct command *command, int argc, char **argv, bool is_new)
 {
 	const char *owner = NULL, *sandboxes = NULL, *vcpus = NULL, *memory = NULL, *starts = NULL;
+	uint64_t weight = 0;
 	const struct arg args[] = {
 		{ "max-sandboxes", 0, ARG_STRING, &sandboxes, "N", "Most sandboxes at once; 0: no limit." },
 		{ "max-vcpus", 0, ARG_STRING, &vcpus, "N", "Most vCPUs at once." },
 		{ "max-memory", 0, ARG_STRING, &memory, "MIB", "Most memory at once, in MiB." },
 		{ "starts-per-minute", 0, ARG_STRING, &starts, "N", "Most starts in a minute." },
+		{ "weight", 0, ARG_U64, &weight, "N", "Its share of the turns when many wait [1] (the provider's operator)." },
 		{ "customer", 'c', ARG_STRING, &owner, "NAME", "Whose tenant it is; the key's customer by default." },
 	};
 	enum args_result r = args_parse(cli, command, args, ARRAY_LEN(args) - (is_new ? 0 : 1), &argc, argv);
@@ -265,7 +267,8 @@ static int tenant_send(struct cli *cli, const struct command *command, int argc,
 		json_decref(quota);
 		return args_complain(command, "a limit is a whole number");
 	}
-	body = json_pack("{s:s*, s:s*, s:o}", "name", is_new ? argv[1] : NULL, "customer", owner, "quota", quota);
+	body = json_pack("{s:s*, s:s*, s:o, s:o*}", "name", is_new ? argv[1] : NULL, "customer", owner, "quota", quota, "weight",
+		weight ? json_integer((json_int_t) weight) : NULL);
 	if (is_new)
 		return send_object(cli, &tenant, "POST", "", body);
 	if (is_name(&tenant, argv[1], &failure))

@@ -191,12 +191,27 @@ void fleet_emit_put_sandbox(
 		fleet->out->no_memory = true;
 }
 
-void fleet_emit_delete_sandbox(struct fleet *fleet, const char *id)
+static void emit_key(struct fleet *fleet, enum fleet_record_type type, const char *id)
 {
 	struct fleet_put *put = GROW(fleet->out, ROOM_PUTS, puts, n_puts);
 
 	if (!put)
 		return;
-	put->type = FLEET_DELETE_SANDBOX;
+	put->type = type;
 	memcpy(put->id, id, sizeof(put->id));
+}
+
+void fleet_emit_delete_sandbox(struct fleet *fleet, const char *id)
+{
+	emit_key(fleet, FLEET_DELETE_SANDBOX, id);
+}
+
+void fleet_emit_claim(struct fleet *fleet, const char *id)
+{
+	emit_key(fleet, FLEET_PUT_CLAIM, id);
+}
+
+void fleet_emit_delete_claim(struct fleet *fleet, const char *id)
+{
+	emit_key(fleet, FLEET_DELETE_CLAIM, id);
 }

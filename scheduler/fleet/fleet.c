@@ -25,6 +25,8 @@ int fleet_new(struct fleet **ret, const struct fleet_config *config)
 	fleet->replace_timer = (struct timer)TIMER_NULL(TIMER_REPLACE, NULL);
 	TAILQ_INIT(&fleet->late);
 	fleet->queue_timer = (struct timer)TIMER_NULL(TIMER_QUEUE, NULL);
+	fleet->warm_timer = (struct timer)TIMER_NULL(TIMER_WARM, NULL);
+	TAILQ_INIT(&fleet->warms);
 	r = place_new(&fleet->place);
 	if (r < 0)
 		return r;
@@ -45,6 +47,7 @@ struct fleet *fleet_free(struct fleet *fleet)
 		free(waiter);
 	}
 	fleet_learn_forget(fleet);
+	fleet_warm_free(fleet);
 	fleet_queue_free(fleet);
 	fleet_node_free_all(fleet);
 	fleet_quota_free(fleet);
@@ -113,6 +116,7 @@ static void loaded(struct fleet *fleet)
 				fleet->now.mono_usec + fleet->config.place_timeout_usec;
 		}
 	}
+	fleet_warm_loaded(fleet);
 }
 
 /* ---- timers ---- */
@@ -143,6 +147,9 @@ static void run_timers(struct fleet *fleet)
 			break;
 		case TIMER_PROBE:
 			fleet_learn_on_probe(fleet, timer->object);
+			break;
+		case TIMER_WARM:
+			fleet_warm_run(fleet);
 			break;
 		case TIMER_QUEUE:
 			fleet->kicked = true;
@@ -239,6 +246,9 @@ static void handle(struct fleet *fleet, const struct fleet_event *event)
 	case FLEET_LOAD_SANDBOX:
 	case FLEET_LOADED:
 		on_load(fleet, event);
+		break;
+	case FLEET_WARM:
+		fleet_warm_set(fleet, event->warm);
 		break;
 	case FLEET_TENANT_WEIGHT:
 		set_weight(fleet, event);

@@ -142,9 +142,11 @@ struct sandbox_record {
 	size_t n_events;
 	struct sandbox_wish wish;
 	uint32_t priority; /* among its tenant's own: higher first */
+	uint64_t took; /* generation of the warm VM that became this sandbox; 0: none */
 };
 void sandbox_record_deinit(struct sandbox_record *record);
 /* *ret is NULL when n is 0, and on failure. 0 or -ENOMEM. */
+void sandbox_fields_free(struct sandbox_field *fields, size_t n);
 int sandbox_fields_copy(const struct sandbox_field *fields, size_t n, struct sandbox_field **ret);
 /* 0 or -ENOMEM. */
 int sandbox_record_copy(const struct sandbox_record *record, struct sandbox_record *ret);
@@ -224,6 +226,16 @@ struct pool_record {
 	int64_t self_stop_after_usec; /* with replace_on_loss: a VM that is cut off stops itself after this */
 };
 
+/* store.proto WarmRecord: microVMs that are kept ready (warm.c); the shell's own record. */
+struct warm_record {
+	char pool[ID_NAME_MAX + 1];
+	char name[ID_NAME_MAX + 1]; /* of it, in its pool: the template's alias */
+	struct sandbox_spec *spec;  /* image and size; no environment, setup or life time */
+	uint32_t target;            /* ready ones; 0: none any more */
+	uint32_t max_starts;        /* of them on their way at once; 0: 2 */
+	int64_t max_age_usec;       /* since it was ready; 0: an hour */
+};
+
 /* What a tenant may have at once, and start in a minute; 0 in any member: no limit. */
 struct fleet_quota {
 	uint32_t sandboxes;
@@ -247,6 +259,7 @@ enum fleet_event_type {
 	/* At start, in this order, before anything else: all pools, all nodes, all sandboxes, then LOADED. */
 	FLEET_LOAD_POOL, /* pool; also later, when a pool was made or changed (the shell's own record) */
 	FLEET_TENANT_WEIGHT, /* weight; at load and later: whose turn it is in the queue */
+	FLEET_WARM, /* warm; at load before the sandboxes, and when it was made or changed */
 	FLEET_LOAD_NODE,    /* node_record */
 	FLEET_LOAD_SANDBOX, /* sandbox_record (live ones, not history) */
 	FLEET_LOADED,
@@ -294,6 +307,8 @@ struct fleet_create {
 	int64_t queue_usec; /* longest wait for room; 0: NO_CAPACITY at once (a start slot is waited for anyhow) */
 	struct sandbox_wish wish; /* copied */
 	uint32_t priority;
+	const char *claim; /* the warm sandbox that is to become this one (fleet_warm_pick()); NULL: none. Its id is then
+			    * the one that counts. NODE_DRAINING or WARM_TAKEN when it is not to be had any more */
 	bool no_wait; /* reply as soon as it is placed and recorded; else when it is ready or failed */
 };
 
@@ -305,6 +320,7 @@ struct fleet_event {
 	uint64_t session;
 	union {
 		const struct pool_record *pool;
+		const struct warm_record *warm;
 		const struct node_record *node_record;       /* copied */
 		const struct sandbox_record *sandbox_record; /* copied */
 		const struct hello *hello;                   /* this and below: copied where kept */
@@ -348,7 +364,9 @@ enum fleet_record_type {
 	FLEET_PUT_NODE,
 	FLEET_PUT_SANDBOX,
 	FLEET_DELETE_SANDBOX,
-	FLEET_PUT_HISTORY
+	FLEET_PUT_HISTORY,
+	FLEET_PUT_CLAIM, /* claim/<id>, which must be absent: else the batch is a conflict */
+	FLEET_DELETE_CLAIM
 };
 struct fleet_put {
 	enum fleet_record_type type;
@@ -484,6 +502,19 @@ int fleet_node_get(
 	const struct fleet *fleet, const char *id, struct fleet_node_view *ret); /* 0 or -ENOENT */
 size_t fleet_node_list(const struct fleet *fleet, const char *pool, const char *after,
 	char (*ret)[ID_SIZE], size_t max);
+
+struct fleet_warm_view {
+	char pool[ID_NAME_MAX + 1];
+	char name[ID_NAME_MAX + 1];
+	const struct sandbox_spec *spec;
+	uint32_t target, max_starts;
+	int64_t max_age_usec;
+	uint32_t ready, starting;
+};
+size_t fleet_warm_list(const struct fleet *fleet, struct fleet_warm_view *ret, size_t max);
+/* A ready one that such a create could take now; NULL: none. Valid until the next step. */
+const char *fleet_warm_pick(const struct fleet *fleet, const char *pool,
+	const struct sandbox_spec *spec, const struct sandbox_wish *wish);
 
 struct fleet_counts {
 	size_t nodes[NODE_LINK_MAX_];

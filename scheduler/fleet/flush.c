@@ -45,6 +45,8 @@ static void flush_sandbox(struct fleet *fleet, struct sandbox *sandbox)
 		fleet_emit_put_sandbox(fleet, sandbox, FLEET_PUT_HISTORY);
 		if (!sandbox->is_new) /* ended in the step that made it: there never was a record */
 			fleet_emit_delete_sandbox(fleet, sandbox->record.id);
+		if (sandbox->record.took)
+			fleet_emit_delete_claim(fleet, sandbox->record.id);
 		fleet_sandbox_remove(fleet, sandbox);
 		return;
 	}

@@ -35,7 +35,8 @@ struct note {
 };
 
 enum timer_kind {
-	TIMER_DEADLINE, TIMER_RESEND, TIMER_LIVE, TIMER_BUSY, TIMER_DRAIN, TIMER_REPLACE, TIMER_QUEUE, TIMER_PROBE
+	TIMER_DEADLINE, TIMER_RESEND, TIMER_LIVE, TIMER_BUSY, TIMER_DRAIN, TIMER_REPLACE, TIMER_QUEUE, TIMER_PROBE,
+	TIMER_WARM
 };
 
 enum waiter_kind { WAITS_CREATE, WAITS_UPDATE };
@@ -78,10 +79,24 @@ struct sandbox {
 	struct update update;
 	uint64_t placed_batch; /* its reservation is durable with this one; 0: it is, or there is none */
 	bool queued, dirty, is_new, is_counted;
-	TAILQ_ENTRY(sandbox) in_all, in_node, in_queue, in_dirty, in_placed;
+	struct warm *warm; /* of which it is one; NULL: of none */
+	bool is_warm_ready;
+	TAILQ_ENTRY(sandbox) in_all, in_node, in_queue, in_dirty, in_placed, in_warm;
 	UT_hash_handle hh;
 };
 TAILQ_HEAD(sandbox_list, sandbox);
+
+/* A warm pool: warm.c. */
+struct warm {
+	char pool[ID_NAME_MAX + 1], name[ID_NAME_MAX + 1];
+	struct sandbox_spec *spec;
+	uint32_t target, max_starts;
+	int64_t max_age_usec;
+	uint32_t n_ready, n_starting;
+	struct sandbox_list ready; /* the oldest first */
+	int64_t next_usec, pause_usec; /* after one that found no room */
+	TAILQ_ENTRY(warm) in_all;
+};
 
 /* What a tenant has: quota.c. */
 struct tenant_use {
@@ -173,7 +188,8 @@ struct fleet {
 	struct tenant_use *uses;
 	struct proof *proofs;
 	struct timers timers;
-	struct timer queue_timer, replace_timer;
+	struct timer queue_timer, replace_timer, warm_timer;
+	TAILQ_HEAD(, warm) warms;
 	struct pool_policy *pools;
 	struct fleet_counts counts;
 	bool loaded, failed;
@@ -204,6 +220,8 @@ void fleet_emit_put_node(struct fleet *fleet, const struct node *node);
 void fleet_emit_put_sandbox(
 	struct fleet *fleet, const struct sandbox *sandbox, enum fleet_record_type type);
 void fleet_emit_delete_sandbox(struct fleet *fleet, const char *id);
+void fleet_emit_claim(struct fleet *fleet, const char *id);
+void fleet_emit_delete_claim(struct fleet *fleet, const char *id);
 /* The record with its stages; 0 or -ENOMEM. */
 int fleet_sandbox_export(const struct sandbox *sandbox, struct sandbox_record *ret);
 
@@ -248,6 +266,10 @@ void fleet_sandbox_command(struct fleet *fleet,
 void fleet_sandbox_on_deadline(struct fleet *fleet, struct sandbox *sandbox);
 void fleet_sandbox_on_resend(struct fleet *fleet, struct sandbox *sandbox);
 
+/* Places it if there is room now; else false, and nothing has happened. */
+bool fleet_start_try(struct fleet *fleet, struct sandbox *sandbox);
+/* A warm VM, where it is, becomes this sandbox. */
+void fleet_start_taken(struct fleet *fleet, struct sandbox *sandbox);
 /* Places it there and nowhere else, whatever is said against the node. */
 void fleet_start_on(struct fleet *fleet, struct sandbox *sandbox, struct node *node);
 
@@ -342,7 +364,23 @@ void fleet_replace_run(struct fleet *fleet); /* a node was lost, or the brakes m
 /* ---- quota.c ---- */
 void fleet_quota_free(struct fleet *fleet);
 void fleet_quota_count(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_quota_leave(struct fleet *fleet, struct sandbox *sandbox); /* its tenant changes */
 void fleet_quota_start(struct fleet *fleet, const char *tenant, const struct fleet_quota *quota);
+
+/* ---- warm.c ---- */
+bool fleet_sandbox_is_warm(const struct sandbox *sandbox);
+bool fleet_sandbox_is_taking(const struct sandbox *sandbox); /* its node may still have the warm generation */
+void fleet_warm_set(struct fleet *fleet, const struct warm_record *record);
+void fleet_warm_free(struct fleet *fleet);
+void fleet_warm_count(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_warm_leave(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_warm_run(struct fleet *fleet);
+void fleet_warm_loaded(struct fleet *fleet);
+void fleet_warm_give_up(struct fleet *fleet, struct node *node);
+struct sandbox *fleet_warm_claim(
+	struct fleet *fleet, const struct fleet_create *create, struct err *reterr);
+bool fleet_warm_yield(
+	struct fleet *fleet, struct sandbox *sandbox, const struct place_demand *demand);
 
 /* ---- flush.c ---- */
 void fleet_flush(struct fleet *fleet);

@@ -331,6 +331,7 @@ void fleet_node_on_live(struct fleet *fleet, struct node *node)
 		(void)err_set(&err, FAIL_NODE_LOST, 0, "Nothing was heard of the node for %lld s.",
 			(long long)(silent / USEC_PER_SEC));
 		fleet_emit_notice(fleet, &err, node->record.id, NULL);
+		fleet_warm_give_up(fleet, node);
 		fleet_replace_run(fleet);
 		return;
 	}
@@ -393,6 +394,8 @@ void fleet_node_set_fact(struct fleet *fleet, struct node *node, const struct fl
 		entry->why, sizeof(entry->why), "%s", event->fact.why ? event->fact.why : "");
 	fleet_node_dirty(fleet, node);
 	fleet_node_update_place(fleet, node);
+	if (event->fact.set)
+		fleet_warm_give_up(fleet, node);
 	if (event->fact.fact == NODE_DRAINING && event->fact.set)
 		fleet_drain_begin(fleet, node);
 	else if (event->fact.fact == NODE_DRAINING)

@@ -48,6 +48,22 @@ void fleet_quota_free(struct fleet *fleet)
 	}
 }
 
+static void uncount(struct tenant_use *use, struct sandbox *sandbox)
+{
+	const struct sandbox_spec *spec = sandbox->record.spec;
+
+	sandbox->is_counted = false;
+	use->used.sandboxes--;
+	use->used.vcpus -= spec->vcpus;
+	use->used.memory_mib -= spec->memory_mib;
+}
+
+void fleet_quota_leave(struct fleet *fleet, struct sandbox *sandbox)
+{
+	if (sandbox->is_counted)
+		uncount(use_find(fleet, sandbox->record.tenant), sandbox);
+}
+
 /* Counts or uncounts it, as its state says. Idempotent. */
 void fleet_quota_count(struct fleet *fleet, struct sandbox *sandbox)
 {
@@ -61,16 +77,14 @@ void fleet_quota_count(struct fleet *fleet, struct sandbox *sandbox)
 	use = use_get(fleet, sandbox->record.tenant);
 	if (!use)
 		return;
-	sandbox->is_counted = counts;
-	if (counts) {
-		use->used.sandboxes++;
-		use->used.vcpus += spec->vcpus;
-		use->used.memory_mib += spec->memory_mib;
-	} else {
-		use->used.sandboxes--;
-		use->used.vcpus -= spec->vcpus;
-		use->used.memory_mib -= spec->memory_mib;
+	if (!counts) {
+		uncount(use, sandbox);
+		return;
 	}
+	sandbox->is_counted = true;
+	use->used.sandboxes++;
+	use->used.vcpus += spec->vcpus;
+	use->used.memory_mib += spec->memory_mib;
 }
 
 /* Starts that have been made and not yet refilled, in microseconds of refill. */

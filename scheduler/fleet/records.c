@@ -73,7 +73,7 @@ const char *node_fact_name(enum node_fact fact)
 
 /* ---- records ---- */
 
-static void fields_free(struct sandbox_field *fields, size_t n)
+void sandbox_fields_free(struct sandbox_field *fields, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		free(fields[i].key);
@@ -95,7 +95,7 @@ int sandbox_fields_copy(const struct sandbox_field *fields, size_t n, struct san
 		copy[i].key = strdup(fields[i].key);
 		copy[i].value = strdup(fields[i].value);
 		if (!copy[i].key || !copy[i].value) {
-			fields_free(copy, n);
+			sandbox_fields_free(copy, n);
 			return -ENOMEM;
 		}
 	}
@@ -120,8 +120,8 @@ static int array_copy(const void *from, size_t n, size_t size, void **ret)
 void sandbox_record_deinit(struct sandbox_record *record)
 {
 	record->spec = spec_unref(record->spec);
-	fields_free(record->metadata, record->n_metadata);
-	fields_free(record->wish.labels, record->wish.n_labels);
+	sandbox_fields_free(record->metadata, record->n_metadata);
+	sandbox_fields_free(record->wish.labels, record->wish.n_labels);
 	record->wish.labels = NULL;
 	record->wish.n_labels = 0;
 	free(record->stages);
@@ -155,8 +155,8 @@ int sandbox_record_copy(const struct sandbox_record *record, struct sandbox_reco
 			&excluded) < 0 ||
 		array_copy(record->events, record->n_events, sizeof(*record->events), &events) <
 			0) {
-		fields_free(copy.metadata, copy.metadata ? copy.n_metadata : 0);
-		fields_free(copy.wish.labels, copy.wish.labels ? copy.wish.n_labels : 0);
+		sandbox_fields_free(copy.metadata, copy.metadata ? copy.n_metadata : 0);
+		sandbox_fields_free(copy.wish.labels, copy.wish.labels ? copy.wish.n_labels : 0);
 		free(stages);
 		free(excluded);
 		return -ENOMEM;
@@ -171,7 +171,7 @@ int sandbox_record_copy(const struct sandbox_record *record, struct sandbox_reco
 
 void node_record_deinit(struct node_record *record)
 {
-	fields_free(record->labels, record->n_labels);
+	sandbox_fields_free(record->labels, record->n_labels);
 	free(record->images);
 	record->labels = NULL;
 	record->images = NULL;

@@ -110,7 +110,7 @@ static bool awaits(const struct fleet *fleet, const struct node *node, const str
 	if (node->policy != pool || node->link != NODE_LOST || !has_stopped(fleet, node))
 		return false;
 	TAILQ_FOREACH (sandbox, &node->sandboxes, in_node)
-		if (sandbox->record.state == SANDBOX_RUNNING)
+		if (sandbox->record.state == SANDBOX_RUNNING && !fleet_sandbox_is_warm(sandbox))
 			return true;
 	return false;
 }
@@ -145,7 +145,7 @@ static void replace(struct fleet *fleet, struct node *node)
 	fleet_emit_notice(fleet, &err, node->record.id, NULL);
 	for (sandbox = TAILQ_FIRST(&node->sandboxes); sandbox; sandbox = next) {
 		next = TAILQ_NEXT(sandbox, in_node);
-		if (sandbox->record.state != SANDBOX_RUNNING)
+		if (sandbox->record.state != SANDBOX_RUNNING || fleet_sandbox_is_warm(sandbox))
 			continue;
 		fleet->counts.replaced++;
 		if (sandbox->update.pending)

@@ -197,6 +197,12 @@ static struct sandbox *subject(
 	}
 	if (sandbox->node == node && sandbox->record.generation == report->generation)
 		return sandbox;
+	if (sandbox->node == node && fleet_sandbox_is_taking(sandbox) &&
+		report->generation == sandbox->record.took) {
+		/* Still warm there, or gone: the command that is under way takes it over or starts it cold. */
+		ack(fleet, node, report);
+		return NULL;
+	}
 	if (!fleet_sandbox_was_on(sandbox, node->record.id, report->generation)) {
 		wrong_node(fleet, node, report);
 		return NULL;
@@ -330,7 +336,9 @@ static void send_desired(struct fleet *fleet, struct node *node)
 		}
 		for (; sandbox && set->n < size; sandbox = TAILQ_NEXT(sandbox, in_node)) {
 			memcpy(set->sandboxes[set->n].sandbox, sandbox->record.id, ID_SIZE);
-			set->sandboxes[set->n++].generation = sandbox->record.generation;
+			set->sandboxes[set->n++].generation = fleet_sandbox_is_taking(sandbox)
+								      ? sandbox->record.took
+								      : sandbox->record.generation;
 		}
 		/* On a new lineage nothing is unknown: what could not be adopted is named back too. */
 		for (; !sandbox && item && set->n < size; item = item->hh.next) {

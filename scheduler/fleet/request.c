@@ -122,12 +122,16 @@ void fleet_request_create(struct fleet *fleet, const struct fleet_create *create
 		fleet_emit_reply(fleet, create->request, &err, NULL);
 		return;
 	}
-	sandbox = make(fleet, create);
+	sandbox = create->claim ? fleet_warm_claim(fleet, create, &err) : make(fleet, create);
+	if (!sandbox && err_is_set(&err)) {
+		fleet_emit_reply(fleet, create->request, &err, NULL);
+		return;
+	}
 	if (!sandbox) {
 		refuse(fleet, create->request, FAIL_NO_MEMORY, "No memory for another sandbox.");
 		return;
 	}
-	sandbox->is_new = true;
+	sandbox->is_new = !create->claim;
 	fleet_quota_start(fleet, create->tenant, &create->quota);
 	sandbox->request = create->request;
 	if (create->request && !fleet_waiter_add(fleet, create->request, WAITS_CREATE, sandbox))
@@ -136,7 +140,9 @@ void fleet_request_create(struct fleet *fleet, const struct fleet_create *create
 	fleet_sandbox_arm(fleet, sandbox);
 	fleet_sandbox_note(
 		fleet, sandbox, STAGE_ADMIT, RESULT_OK, create->began_us, create->admit_usec, NULL);
-	if (fleet_queue_is_empty(fleet)) {
+	if (create->claim) {
+		fleet_start_taken(fleet, sandbox);
+	} else if (fleet_queue_is_empty(fleet)) {
 		fleet_start_place(fleet, sandbox);
 	} else { /* others wait: it takes its turn among them, in this step */
 		fleet_queue_add(fleet, sandbox);

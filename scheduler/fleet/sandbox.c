@@ -2,7 +2,8 @@
  *
  * The sandbox object: its state table, its one mover, its room on a node and its notes (stages).
  *
- *   RUNNING -> PLACING as well, with its node lost, where the pool's replacement is on-loss (replace.c).
+ *   RUNNING -> PLACING as well, with its node lost, where the pool's replacement is on-loss (replace.c), and
+ *   RUNNING -> DISPATCHED, when a warm VM was claimed (warm.c).
  *
  *   PLACING -> DISPATCHED -> STARTING -> RUNNING -> STOPPING -> ENDED
  *      ^  ^        |  \         |  \        |           |
@@ -46,7 +47,7 @@ static const struct sm_state table[SANDBOX_STATE_MAX_] = {
 		1, PUBLIC_STARTING },
 	[SANDBOX_RUNNING] = {
 		"running",
-		SM_TO(SANDBOX_STOPPING) | SM_TO(SANDBOX_PLACING) | SM_TO(SANDBOX_ENDED),
+		SM_TO(SANDBOX_STOPPING) | SM_TO(SANDBOX_PLACING) | SM_TO(SANDBOX_DISPATCHED) | SM_TO(SANDBOX_ENDED),
 		0, PUBLIC_RUNNING },
 	[SANDBOX_STOPPING] = {
 		"stopping",
@@ -140,6 +141,7 @@ void fleet_sandbox_move(struct fleet *fleet, struct sandbox *sandbox, enum sandb
 	fleet_start_unplaced(fleet, sandbox);
 	fleet_sandbox_arm(fleet, sandbox);
 	fleet_quota_count(fleet, sandbox);
+	fleet_warm_count(fleet, sandbox);
 	fleet_sandbox_dirty(fleet, sandbox);
 }
 
@@ -251,12 +253,15 @@ struct sandbox *fleet_sandbox_add(struct fleet *fleet, struct sandbox_record *re
 	TAILQ_INSERT_TAIL(&fleet->all_sandboxes, sandbox, in_all);
 	fleet->counts.sandboxes[sandbox->record.state]++;
 	fleet_quota_count(fleet, sandbox);
+	fleet_warm_count(fleet, sandbox);
 	return sandbox;
 }
 
 void fleet_sandbox_remove(struct fleet *fleet, struct sandbox *sandbox)
 {
 	fleet->counts.sandboxes[sandbox->record.state]--;
+	fleet_quota_leave(fleet, sandbox);
+	fleet_warm_leave(fleet, sandbox);
 	fleet_queue_leave(fleet, sandbox);
 	fleet_start_unplaced(fleet, sandbox);
 	fleet_sandbox_detach(fleet, sandbox);

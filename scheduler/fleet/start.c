@@ -27,6 +27,7 @@ static void send_create(struct fleet *fleet, struct sandbox *sandbox)
 		.spec = spec_ref(sandbox->record.spec),
 		.trace = sandbox->record.trace,
 		.left_usec = MAX(left, 1),
+		.took = fleet_sandbox_is_taking(sandbox) ? sandbox->record.took : 0,
 	};
 	memcpy(send->create.sandbox, sandbox->record.id, sizeof(send->create.sandbox));
 	memcpy(send->create.operation, sandbox->record.operation, sizeof(send->create.operation));
@@ -121,13 +122,9 @@ void fleet_sandbox_on_resend(struct fleet *fleet, struct sandbox *sandbox)
 
 /* ---- placing ---- */
 
-static void dispatch(struct fleet *fleet, struct sandbox *sandbox, struct node *node)
+/* Its room is reserved: the next generation is on its way. */
+static void send_off(struct fleet *fleet, struct sandbox *sandbox, int64_t waited)
 {
-	int64_t waited = fleet->now.mono_usec - sandbox->since_usec;
-
-	fleet_sandbox_attach(fleet, sandbox, node);
-	sandbox->reserved = !PLANTED(ROOM_NOT_COUNTED); /* by place_choose() */
-	sandbox->start_slot = sandbox->reserved;
 	sandbox->record.generation++;
 	sandbox->record.report_version = 0;
 	sandbox->accepted_session = 0;
@@ -138,6 +135,31 @@ static void dispatch(struct fleet *fleet, struct sandbox *sandbox, struct node *
 	sandbox->placed_batch = fleet->batch;
 	TAILQ_INSERT_TAIL(&fleet->placed, sandbox, in_placed);
 	fleet_sandbox_command(fleet, sandbox);
+}
+
+static void dispatch(struct fleet *fleet, struct sandbox *sandbox, struct node *node)
+{
+	fleet_sandbox_attach(fleet, sandbox, node);
+	sandbox->reserved = !PLANTED(ROOM_NOT_COUNTED); /* by place_choose() */
+	sandbox->start_slot = sandbox->reserved;
+	send_off(fleet, sandbox, fleet->now.mono_usec - sandbox->since_usec);
+}
+
+/* It is where it was: the room and a start slot are the tenant's from now on, and nothing was waited for. */
+void fleet_start_taken(struct fleet *fleet, struct sandbox *sandbox)
+{
+	struct note *was = fleet_sandbox_note_slot(sandbox);
+
+	if (was) { /* a late word about the warm generation is no lie */
+		was->stage = STAGE_PLACE;
+		was->outcome = RESULT_SKIPPED;
+		was->generation = sandbox->record.took;
+		was->began_us = fleet->now.real_usec;
+		memcpy(was->node, sandbox->record.node, sizeof(was->node));
+		(void)snprintf(was->reason, sizeof(was->reason), "warm");
+	}
+	fleet_sandbox_reserve(fleet, sandbox, true);
+	send_off(fleet, sandbox, 0);
 }
 
 void fleet_start_unplaced(struct fleet *fleet, struct sandbox *sandbox)
@@ -236,7 +258,8 @@ void fleet_start_place(struct fleet *fleet, struct sandbox *sandbox)
 		return;
 	case PLACE_NO_ROOM:
 		if (fleet->now.mono_usec < sandbox->queue_until_usec ||
-			nodes_are_coming(fleet, sandbox)) {
+			nodes_are_coming(fleet, sandbox) ||
+			fleet_warm_yield(fleet, sandbox, &demand)) {
 			fleet_queue_add(fleet, sandbox);
 			return;
 		}
@@ -244,6 +267,19 @@ void fleet_start_place(struct fleet *fleet, struct sandbox *sandbox)
 		place_failed(fleet, sandbox, &err);
 		return;
 	}
+}
+
+bool fleet_start_try(struct fleet *fleet, struct sandbox *sandbox)
+{
+	struct place_demand demand;
+	struct place_node *place;
+
+	fleet_sandbox_demand(sandbox, &demand);
+	if (place_choose(fleet->place, sandbox->record.pool, &demand, rng_u64(fleet->rng), &place,
+		    NULL) != PLACE_OK)
+		return false;
+	dispatch(fleet, sandbox, fleet_node_find(fleet, place_node_id(place)));
+	return true;
 }
 
 void fleet_start_on(struct fleet *fleet, struct sandbox *sandbox, struct node *node)

@@ -78,6 +78,26 @@ uint32_t place_node_misses(const struct place_node *node, const struct place_dem
 	return misses;
 }
 
+#define BIT(constraint) (UINT32_C(1) << (constraint))
+#define ROOM_MISSES (BIT(PLACE_MEMORY) | BIT(PLACE_CPU) | BIT(PLACE_DISK) | BIT(PLACE_SLOTS))
+
+bool place_node_suits(const struct place_node *node, const struct place_demand *demand)
+{
+	return (place_node_misses(node, demand) & ~ROOM_MISSES) == 0;
+}
+
+bool place_node_suits_without(const struct place_node *node, const struct place_demand *demand,
+	const struct place_demand *without)
+{
+	struct place_free room;
+
+	place_node_free(node, &room);
+	return place_node_suits(node, demand) &&
+	       demand->memory_mib <= room.memory_mib + without->memory_mib &&
+	       demand->disk_mib <= room.disk_mib + without->disk_mib &&
+	       100 * (uint64_t)demand->vcpus <= room.cpu_percent + 100 * (uint64_t)without->vcpus;
+}
+
 /* ---- what it is worth ---- */
 
 static uint64_t share(uint64_t part, uint64_t whole)

@@ -141,6 +141,13 @@ void place_started(struct place *place, struct place_node *node);
 void place_release(struct place *place, struct place_node *node, const struct place_demand *demand,
 	bool starting);
 
+/* Whether this very node may be taken for it, its room left out of account: state, start slot, labels, what is held
+ * against it. */
+bool place_node_suits(const struct place_node *node, const struct place_demand *demand);
+/* Whether it would fit if what `without` takes there were gone. */
+bool place_node_suits_without(const struct place_node *node, const struct place_demand *demand,
+	const struct place_demand *without);
+
 struct place_usage {
 	uint64_t memory_mib, disk_mib;
 	uint32_t vcpus, sandboxes, starting;

@@ -73,9 +73,16 @@ static void start(struct api_request *req, const struct create_request *request,
 {
 	struct fleet_create create = { .no_wait = no_wait, .quota = *quota };
 	const struct fleet_event event = { .type = FLEET_CREATE, .create = &create };
+	const char *warm = fleet_warm_pick(
+		shell_fleet(req->server->shell), request->pool, request->spec, &request->wish);
 	struct ops ops = { .n = 0 };
 
-	id_new(&req->server->rng, create.id);
+	if (warm) { /* nothing comes between this and the step: what was picked is what is compared */
+		(void)snprintf(create.id, sizeof(create.id), "%s", warm);
+		create.claim = create.id;
+	} else {
+		id_new(&req->server->rng, create.id);
+	}
 	api_idempotency_keep(req, idempotency, &ops, create.id);
 	create.request = api_await(req, no_wait ? on_placed : on_created);
 	create.spec = request->spec;

@@ -132,18 +132,27 @@ const struct api_route api_routes[] = {
 	{ "DELETE", "/v1/pools/{name}", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_pool_revoke,
 		"Revokes a pool: nothing is placed there and no node joins any more; what runs there goes on.", "", "204; 404" },
 
+	{ "GET", "/v1/warm", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_warm_list,
+		"Warm pools: microVMs that are kept ready, and how many are.", "", "200 array as of `PUT /v1/pools/{pool}/warm/{template}`" },
+	{ "PUT", "/v1/pools/{pool}/warm/{template}", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_warm_set,
+		"Says how many microVMs of a template are kept ready in a pool. A create of the same image and size takes one over.",
+		"`target` (0: none any more), `max_starts` (on their way at once; 2), `max_age_ms` (3600000), `vcpus`, `memoryMB`, "
+		"`diskSizeMB` (as a create's), `tenant` (whose template, when it is not everybody's)",
+		"200 {`pool template image vcpus memory_mib disk_mib target max_starts max_age_ms ready starting`}; 404" },
+
 	{ "POST", "/v1/tenants", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_tenant_create,
 		"Makes a tenant.",
 		"`name` (a customer's operator's begins with the customer's name and `-`), `customer`, `quota` {`sandboxes`, `vcpus`, "
-		"`memory_mib`, `starts_per_minute`; 0: no limit}",
+		"`memory_mib`, `starts_per_minute`; 0: no limit}, and, by the provider's operator alone, `weight` (1 to 1000; 1): its share of "
+		"the turns when many wait for room",
 		"201 as of `GET /v1/tenants/{name}`; 409" },
 	{ "GET", "/v1/tenants", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_tenant_list,
 		"Tenants.", "", "200 array as of `GET /v1/tenants/{name}`" },
 	{ "GET", "/v1/tenants/{name}", BY_ALL, SCOPE_REACH, API_NO_BODY, api_tenant_get,
 		"One tenant: its quota and what it uses of it.", "",
-		"200 {`name customer state quota used created revoked`}; 404" },
+		"200 {`name customer state weight quota used created revoked`}; 404" },
 	{ "PATCH", "/v1/tenants/{name}", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_tenant_change,
-		"Changes a tenant's quota: the members that the body names.", "`quota`", "200 the tenant; 404" },
+		"Changes a tenant's quota: the members that the body names.", "`quota`, and, by the provider's operator alone, `weight`", "200 the tenant; 404" },
 	{ "DELETE", "/v1/tenants/{name}", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_tenant_revoke,
 		"Revokes a tenant: its keys are refused from now on; sandboxes live out their time, operators may end them.", "", "204; 404" },
 

@@ -134,6 +134,8 @@ static void on_named(void *arg)
 		    upload->digest, upload->size, clock_realtime_usec(), &version) < 0)
 		ops.no_memory = true;
 	else
+		api_warm_follow(server, &ops, upload->tenant, upload->name, version);
+	if (!ops.no_memory)
 		log_info("a template is imported", "name", upload->name, "tenant", upload->tenant,
 			"digest", upload->digest, "version", LOG_NUM(version->version));
 	api_step(upload->req, NULL, &ops, on_committed);

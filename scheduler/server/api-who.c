@@ -240,8 +240,9 @@ static json_t *view_tenant(const struct api_request *req, const char *name)
 	if (!t)
 		return NULL;
 	fleet_quota_used(shell_fleet(req->server->shell), name, &used);
-	return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "name", t->name, "customer",
-		t->customer, "state", who_state(t->revoked_us), "quota", view_quota(&t->quota),
+	return json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:o}", "name", t->name, "customer",
+		t->customer, "state", who_state(t->revoked_us), "weight", (json_int_t)t->weight, "quota",
+		view_quota(&t->quota),
 		"used", view_quota(&used), "created", view_time(t->created_us), "revoked",
 		view_time(t->revoked_us));
 }
@@ -270,25 +271,54 @@ static int read_quota(const json_t *body, struct fleet_quota *quota, struct err 
 	return r;
 }
 
+/* Whose turn it is is between customers too: the provider's word. */
+static int read_weight(const struct api_request *req, const json_t *body, uint32_t *weight,
+	struct err *reterr)
+{
+	uint64_t value = *weight;
+	int r;
+
+	if (!json_object_get(body, "weight"))
+		return 0;
+	if (req->role != ROLE_PROVIDER)
+		return err_set(reterr, FAIL_FORBIDDEN, EPERM,
+			"only the provider's operator sets a tenant's weight");
+	r = json_get_u64(body, "weight", 1, 1000, &value, reterr);
+	*weight = (uint32_t)value;
+	return r;
+}
+
+static void tell_weight(struct api_request *req, const char *name)
+{
+	const struct tenant_entry *t = registry_tenant(&req->server->registry, name);
+	const struct fleet_event event = { .type = FLEET_TENANT_WEIGHT,
+		.weight = { name, t ? t->weight : 1 } };
+
+	shell_step(req->server->shell, &event, NULL, NULL, NULL);
+}
+
 static void make_tenant(
 	struct api_request *req, const json_t *body, const struct api_idempotency *idempotency)
 {
 	struct registry *registry = &req->server->registry;
 	const char *name = "", *customer = "";
 	struct fleet_quota quota = { .sandboxes = 0 };
+	uint32_t weight = 1;
 	struct ops ops = { .n = 0 };
 	struct err err = ERR_NULL;
 
 	if (who_read_name(req, body, &name, &err) == 0 &&
 		who_read_customer(req, body, &customer, &err) == 0 &&
-		read_quota(body, &quota, &err) == 0 && registry_tenant(registry, name))
+		read_quota(body, &quota, &err) == 0 && read_weight(req, body, &weight, &err) == 0 &&
+		registry_tenant(registry, name))
 		(void)who_taken("tenant", &err);
 	if (err_is_set(&err)) {
 		api_fail(req, &err);
 		return;
 	}
-	if (registry_add_tenant(registry, &ops, name, customer, &quota, clock_realtime_usec()) < 0)
+	if (registry_add_tenant(registry, &ops, name, customer, &quota, weight, clock_realtime_usec()) < 0)
 		ops.no_memory = true;
+	tell_weight(req, name);
 	api_idempotency_keep(req, idempotency, &ops, name);
 	log_info("a tenant is made", "tenant", name, "customer", customer);
 	commit_and_show(req, &ops, 201, name, "", view_tenant);
@@ -362,6 +392,7 @@ void api_tenant_change(struct api_request *req)
 	json_t *body = api_json(req);
 	struct tenant_entry *entry = body ? find_own_tenant(req) : NULL;
 	struct fleet_quota quota;
+	uint32_t weight;
 	struct ops ops = { .n = 0 };
 	struct err err = ERR_NULL;
 
@@ -370,10 +401,13 @@ void api_tenant_change(struct api_request *req)
 		return;
 	}
 	quota = entry->quota;
-	if (read_quota(body, &quota, &err) < 0) {
+	weight = entry->weight;
+	if (read_quota(body, &quota, &err) < 0 || read_weight(req, body, &weight, &err) < 0) {
 		api_fail(req, &err);
 	} else {
 		entry->quota = quota;
+		entry->weight = weight;
+		tell_weight(req, entry->name);
 		registry_put_tenant(&ops, entry);
 		log_info("a tenant's quota is set", "tenant", entry->name);
 		commit_and_show(req, &ops, 200, entry->name, "", view_tenant);

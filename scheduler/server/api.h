@@ -206,6 +206,11 @@ void api_pool_list(struct api_request *req);
 void api_pool_get(struct api_request *req);
 void api_pool_change(struct api_request *req);
 void api_pool_revoke(struct api_request *req);
+void api_warm_list(struct api_request *req);
+void api_warm_set(struct api_request *req);
+/* A template has another version: the warm pools of it follow. */
+void api_warm_follow(struct server *server, struct ops *ops, const char *tenant, const char *name,
+	const struct template_version *version);
 void api_tenant_create(struct api_request *req);
 void api_tenant_list(struct api_request *req);
 void api_tenant_get(struct api_request *req);

@@ -198,6 +198,7 @@ Croft__SandboxRecord *codec_sandbox_encode(const struct sandbox_record *record)
 			&message->n_labels) < 0)
 		return NULL;
 	message->priority = record->priority;
+	message->took = record->took;
 	if (err_is_set(&record->failure) && !(message->failure = failure_encode(&record->failure)))
 		return NULL;
 	owner = NULL;
@@ -283,6 +284,7 @@ int codec_sandbox_decode(const char *key, const void *data, size_t size, struct 
 	record.attempts = message->attempts;
 	record.report_version = message->report_version;
 	record.priority = message->priority;
+	record.took = message->took;
 	COPY(record.wish.region, message->region);
 	COPY(record.wish.cpu_class, message->cpu_class);
 	if (message->failure)

@@ -43,7 +43,7 @@ static int fill_store(struct store *store, struct first_keys *keys, struct err *
 	server_put_meta(&server, &ops);
 	if (registry_add_customer(registry, &ops, FIRST, now) < 0 ||
 		registry_add_pool(registry, &ops, &pool, now) < 0 ||
-		registry_add_tenant(registry, &ops, FIRST, FIRST, NULL, now) < 0 ||
+		registry_add_tenant(registry, &ops, FIRST, FIRST, NULL, 1, now) < 0 ||
 		registry_add_key(registry, &ops, keys->provider, ROLE_PROVIDER, FIRST, FIRST, "init",
 			now) < 0 ||
 		registry_add_key(

@@ -195,6 +195,7 @@ void registry_put_tenant(struct ops *ops, const struct tenant_entry *tenant)
 		return;
 	}
 	message->created_us = tenant->created_us;
+	message->weight = tenant->weight;
 	message->revoked_us = tenant->revoked_us;
 	message->quota = CODEC_NEW(Croft__QuotaRecord, croft__quota_record__init);
 	if (message->quota) {
@@ -261,7 +262,7 @@ int registry_add_pool(struct registry *registry, struct ops *ops, const struct p
 }
 
 int registry_add_tenant(struct registry *registry, struct ops *ops, const char *name,
-	const char *customer, const struct fleet_quota *quota, int64_t now_us)
+	const char *customer, const struct fleet_quota *quota, uint32_t weight, int64_t now_us)
 {
 	struct tenant_entry *entry = calloc(1, sizeof(*entry));
 
@@ -271,6 +272,7 @@ int registry_add_tenant(struct registry *registry, struct ops *ops, const char *
 	COPY(entry->customer, customer);
 	if (quota)
 		entry->quota = *quota;
+	entry->weight = weight;
 	entry->created_us = now_us;
 	HASH_ADD_STR(registry->tenants, name, entry);
 	registry_put_tenant(ops, entry);
@@ -420,6 +422,7 @@ int registry_load_tenant(struct registry *registry, const char *key, const Proto
 			.starts_per_minute = message->quota->starts_per_minute };
 	entry->created_us = message->created_us;
 	entry->revoked_us = message->revoked_us;
+	entry->weight = MAX(message->weight, UINT32_C(1));
 	HASH_ADD_STR(registry->tenants, name, entry);
 	return 0;
 }

@@ -340,6 +340,7 @@ int registry_load(struct registry *ret, struct store *store, struct err *reterr)
 		{ "idempotency/", &croft__idempotency_record__descriptor, registry_load_idempotency,
 			loading },
 		{ "token/", &croft__token_record__descriptor, load_token, loading },
+		{ "warm/", &croft__warm_record__descriptor, registry_load_warm, loading },
 		{ "template/", &croft__template_record__descriptor, load_template, loading },
 		{ "revoked/", &croft__revoked_record__descriptor, load_revoked, loading } };
 
@@ -375,5 +376,6 @@ void registry_deinit(struct registry *registry)
 	FREE_ALL(tenant_entry, registry->tenants, (void)0);
 	FREE_ALL(template_entry, registry->templates, free(entry->versions));
 	FREE_ALL(revoked_entry, registry->revoked, (void)0);
+	registry_free_warms(registry);
 	FREE_ALL(idempotency_entry, registry->idempotency, (void)0);
 }

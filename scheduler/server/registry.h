@@ -84,6 +84,7 @@ struct tenant_entry {
 	struct fleet_quota quota;
 	int64_t created_us;
 	int64_t revoked_us; /* its keys are refused; 0: not */
+	uint32_t weight;    /* whose turn it is when many wait; at least 1 */
 	UT_hash_handle hh;
 };
 
@@ -112,6 +113,13 @@ struct template_entry {
 	UT_hash_handle hh;
 };
 
+struct warm_entry {
+	char key[2 * (ID_NAME_MAX + 1)]; /* "<pool>/<template>" */
+	struct warm_record record;
+	char tenant[ID_NAME_MAX + 1]; /* whose template; "": everybody's */
+	UT_hash_handle hh;
+};
+
 struct revoked_entry {
 	char node[ID_SIZE];
 	char public_key[KEY_Z85_SIZE];
@@ -127,6 +135,7 @@ struct registry {
 	struct tenant_entry *tenants;
 	struct template_entry *templates;
 	struct revoked_entry *revoked;
+	struct warm_entry *warms;
 	struct idempotency_entry *idempotency; /* in the order of their making */
 };
 
@@ -161,7 +170,7 @@ int registry_add_key(struct registry *registry, struct ops *ops, const char *sec
 int registry_add_pool(struct registry *registry, struct ops *ops, const struct pool_record *pool,
 	int64_t now_us);
 int registry_add_tenant(struct registry *registry, struct ops *ops, const char *name,
-	const char *customer, const struct fleet_quota *quota, int64_t now_us);
+	const char *customer, const struct fleet_quota *quota, uint32_t weight, int64_t now_us);
 /* Replaces what was there under `hex`. */
 int registry_add_idempotency(struct registry *registry, struct ops *ops, const char *hex,
 	const char *fingerprint, const char *object, int64_t now_us);
@@ -190,6 +199,15 @@ bool registry_pool_may_hold(
 	const struct registry *registry, const char *pool, const char *digest, uint64_t *ret_size);
 /* SHA-256 of a text as 64 hex digits. */
 void registry_hash(const char *secret, char ret[static KEY_HEX_SIZE]);
+
+/* ---- registry-warm.c ---- */
+struct warm_entry *registry_warm(const struct registry *registry, const char *pool, const char *name);
+/* Makes or replaces; takes a reference of the spec. NULL without memory. */
+struct warm_entry *registry_set_warm(struct registry *registry, struct ops *ops,
+	const struct warm_record *record, const char *tenant);
+void registry_put_warm(struct ops *ops, const struct warm_entry *warm);
+int registry_load_warm(struct registry *registry, const char *key, const ProtobufCMessage *message);
+void registry_free_warms(struct registry *registry);
 
 /* ---- registry-who.c's part of loading and freeing; each also named in registry.c's table ---- */
 int registry_load_customer(

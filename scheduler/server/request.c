@@ -239,6 +239,31 @@ static void make_token(struct rng *rng, char *ret, size_t size)
 		(void)snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
 }
 
+/* No environment, no setup, no life time; nobody but who claims it reaches it. */
+int create_request_read_shape(const json_t *body, struct server *server, struct sandbox_spec *spec,
+	struct err *reterr)
+{
+	uint64_t vcpus = server->options->default_vcpus, memory = server->options->default_memory_mib,
+		 disk = server->options->default_disk_mib;
+	int r = json_get_u64(body, first_of(body, "vcpus", "cpuCount"), 1, VCPUS_MAX, &vcpus, reterr);
+
+	if (r == 0)
+		r = json_get_u64(
+			body, "memoryMB", MEMORY_MIB_MIN, SPEC_MEMORY_MIB_MAX, &memory, reterr);
+	if (r == 0)
+		r = json_get_u64(
+			body, "diskSizeMB", DISK_MIB_MIN, SPEC_DISK_MIB_MAX, &disk, reterr);
+	if (r < 0)
+		return r;
+	spec->vcpus = (uint32_t)vcpus;
+	spec->memory_mib = memory;
+	spec->disk_mib = disk;
+	spec->secure = true;
+	make_token(&server->rng, spec->access_token, sizeof(spec->access_token));
+	COPY(spec->tenant, "croft:warm");
+	return 0;
+}
+
 int create_request_read(const json_t *body, struct server *server, const char *tenant,
 	struct create_request *ret, struct err *reterr)
 {

@@ -31,5 +31,8 @@ void create_request_deinit(struct create_request *request);
 /* Names are resolved for `tenant`: TEMPLATE_NOT_FOUND, POOL_NOT_FOUND. */
 int create_request_read(const json_t *body, struct server *server, const char *tenant,
 	struct create_request *ret, struct err *reterr);
+/* What a warm VM is made of: size and token. */
+int create_request_read_shape(const json_t *body, struct server *server, struct sandbox_spec *spec,
+	struct err *reterr);
 /* `timeout` in seconds: 1 and more. */
 int request_timeout(const json_t *body, uint64_t *ret, struct err *reterr);

@@ -103,6 +103,17 @@ int shell_load(struct shell *shell, struct err *reterr)
 
 		step_load(shell, &event);
 	}
+	for (const struct warm_entry *warm = server->registry.warms; warm; warm = warm->hh.next) {
+		const struct fleet_event event = { .type = FLEET_WARM, .warm = &warm->record };
+
+		step_load(shell, &event);
+	}
+	for (const struct tenant_entry *t = server->registry.tenants; t; t = t->hh.next) {
+		const struct fleet_event event = { .type = FLEET_TENANT_WEIGHT,
+			.weight = { t->name, t->weight } };
+
+		step_load(shell, &event);
+	}
 	telemetry_reset_stages(server->telemetry);
 	history_deinit(&shell->history);
 	(void)store_load(server->store, "node/", load_node, &loader, &err);

@@ -59,6 +59,7 @@ static void encode_puts(const struct fleet_actions *actions, struct ops *ops)
 		const struct fleet_put *put = &actions->puts[i];
 		Croft__SandboxRecord *sandbox;
 		Croft__NodeRecord *node;
+		Croft__ClaimRecord *claim;
 
 		switch (put->type) {
 		case FLEET_PUT_NODE:
@@ -73,6 +74,16 @@ static void encode_puts(const struct fleet_actions *actions, struct ops *ops)
 			break;
 		case FLEET_DELETE_SANDBOX:
 			ops_delete(ops, "sandbox/%s", put->id);
+			break;
+		case FLEET_PUT_CLAIM: /* of two that claim one VM, one gets it */
+			claim = CODEC_NEW(Croft__ClaimRecord, croft__claim_record__init);
+			ops_put(ops,
+				claim ? codec_whole(&claim->base, codec_set(&claim->sandbox, put->id))
+				      : NULL,
+				STORE_ABSENT, "claim/%s", put->id);
+			break;
+		case FLEET_DELETE_CLAIM:
+			ops_delete(ops, "claim/%s", put->id);
 			break;
 		}
 	}

@@ -40,9 +40,27 @@ static struct sandbox_spec *random_spec(struct sim *sim)
 	return spec;
 }
 
+/* The warm sandbox that this client saw, just now or a while ago; NULL: none. */
+static const char *see_warm(struct sim *sim, const struct sandbox_spec *spec, char seen[ID_SIZE])
+{
+	const struct sandbox_wish any = { .labels = NULL };
+	const char *id = sim->scheduler.fleet
+				 ? fleet_warm_pick(sim->scheduler.fleet, POOL, spec, &any)
+				 : NULL;
+
+	memcpy(seen, sim->seen_warm, ID_SIZE);
+	if (id && rng_below(&sim->rng, 2) == 0) { /* this one only looks; another comes with what it saw */
+		memcpy(sim->seen_warm, id, ID_SIZE);
+		return NULL;
+	}
+	return *seen && rng_below(&sim->rng, 2) ? seen : id;
+}
+
 static void create(struct sim *sim)
 {
-	struct sandbox_spec *spec = random_spec(sim);
+	bool warm = !sim->is_heal && rng_below(&sim->rng, 3) == 0;
+	struct sandbox_spec *spec = warm ? sim_warm_spec() : random_spec(sim);
+	char seen[ID_SIZE];
 	struct client *client = client_new(sim);
 	struct fleet_create create = {
 		.request = client->request,
@@ -55,6 +73,10 @@ static void create(struct sim *sim)
 	};
 	struct fleet_event event = { .type = FLEET_CREATE };
 
+	if (warm && rng_below(&sim->rng, 2) && spec_add_env(spec, "A", "b") < 0)
+		exit(3);
+	create.claim = warm ? see_warm(sim, spec, seen) : NULL;
+	client->is_claim = create.claim;
 	create.tenant[sizeof(TENANT) - 2] = (char)('a' + sim_between(sim, 0, TENANTS - 1));
 	trace_new(&sim->rng, &create.trace);
 	event.create = &create;
@@ -225,6 +247,11 @@ void client_reply(struct sim *sim, const struct fleet_reply *reply)
 	sim_log(sim, "reply %llu %s %s", (unsigned long long)reply->request,
 		err_is_set(&reply->err) ? failure_info(reply->err.code)->name : "ok",
 		reply->sandbox ? reply->sandbox->id : "");
+	if (client->is_claim && !err_is_set(&reply->err))
+		sim->claims++;
+	else if (client->is_claim && (reply->err.code == FAIL_WARM_TAKEN ||
+					     reply->err.code == FAIL_NODE_DRAINING))
+		sim->claims_refused++;
 	if (client->is_delete)
 		deleted(sim, client, reply);
 	else if (!err_is_set(&reply->err) && !*client->id)

@@ -15,7 +15,7 @@
 #define COVERING_SEEDS 50 /* from so many on, every state must have met a DELETE */
 
 struct totals {
-	uint64_t seeds, faults, violations, steps, creates, acks, deletes;
+	uint64_t seeds, faults, violations, steps, creates, acks, deletes, claims, claims_refused;
 	uint64_t deletes_in[SANDBOX_STATE_MAX_];
 };
 
@@ -38,6 +38,8 @@ static void run_seed(uint64_t seed, bool heal, bool verbose, struct totals *tota
 	totals->creates += sim->creates;
 	totals->acks += sim->acks;
 	totals->deletes += sim->deletes;
+	totals->claims += sim->claims;
+	totals->claims_refused += sim->claims_refused;
 	for (unsigned int i = 0; i < SANDBOX_STATE_MAX_; i++)
 		totals->deletes_in[i] += sim->deletes_in[i];
 	if (sim->violations)
@@ -68,6 +70,8 @@ static const char *const plants[PLANT_MAX_] = {
 	[PLANT_QUARANTINE_FORGOTTEN] = "quarantine forgotten on restart",
 	[PLANT_HISTORY_BEFORE_COMMIT] = "history moved before the commit",
 	[PLANT_EMPTY_SET_DESTROYS] = "empty set destroys",
+	[PLANT_CLAIM_NOT_COMPARED] = "claim without compare-and-set",
+	[PLANT_DRAIN_RACES_CLAIM] = "drain racing a claim",
 };
 
 static int run(uint64_t first, uint64_t last, const char *kept, bool heal, bool verbose)
@@ -101,7 +105,7 @@ static bool covered(const struct totals *totals)
 				sandbox_state_name((enum sandbox_state)i));
 			return totals->seeds < COVERING_SEEDS;
 		}
-	return true;
+	return totals->seeds < COVERING_SEEDS || (totals->claims && totals->claims_refused);
 }
 
 /* Seeds that once showed a mistake: a file with one number at the beginning of each line. */
@@ -132,6 +136,8 @@ static int run(uint64_t first, uint64_t last, const char *kept, bool heal, bool 
 		return 1;
 	for (uint64_t seed = first; !kept && seed <= last; seed++)
 		run_seed(seed, heal, verbose, &totals);
+	printf("warm sandboxes claimed %llu, refused %llu\n", (unsigned long long)totals.claims,
+		(unsigned long long)totals.claims_refused);
 	printf("steps %llu, creates %llu, acknowledged %llu, deletes %llu:",
 		(unsigned long long)totals.steps, (unsigned long long)totals.creates,
 		(unsigned long long)totals.acks, (unsigned long long)totals.deletes);

@@ -270,6 +270,19 @@ static void act_start(struct sim *sim, struct sim_node *node, const struct sv_ac
 		vm->number;
 }
 
+/* Of a start, or of a warm VM that goes on under the next generation. */
+static void act_configure(struct sim *sim, struct sim_node *node, const struct sv_action *action)
+{
+	struct truth *truth = sim_truth(sim, action->sandbox);
+	struct vm *vm;
+
+	for (vm = node->vms; vm; vm = vm->next)
+		if (vm->is_alive && strcmp(vm->sandbox, action->sandbox) == 0)
+			vm->generation = action->generation;
+	truth->spawned = MAX(truth->spawned, action->generation);
+	(void)plan_result(sim, node, action, SV_EV_GUEST_CONFIGURED, sim_between(sim, 100, 20000));
+}
+
 static void act_kill(struct sim *sim, struct sim_node *node, const struct sv_action *action)
 {
 	struct vm *vm = vm_by_dir(node, action->vmm.run_dir);
@@ -374,8 +387,7 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 		act_adopt(sim, node, action);
 		break;
 	case SV_DO_CONFIGURE_GUEST:
-		(void)plan_result(
-			sim, node, action, SV_EV_GUEST_CONFIGURED, sim_between(sim, 100, 20000));
+		act_configure(sim, node, action);
 		break;
 	case SV_DO_RUN_SETUP:
 		fail_sometimes(sim,

@@ -48,6 +48,23 @@ static void store_delete(struct stored **table, const char *id)
 	free(stored);
 }
 
+/* The store would refuse the batch: two that claimed one VM is what must not have got so far. */
+static void store_claim(struct sim *sim, const char *id)
+{
+	struct stored *stored;
+
+	HASH_FIND_STR(sim->scheduler.claims, id, stored);
+	if (stored) {
+		sim_violation(sim, "warm sandbox %s was claimed twice", id);
+		return;
+	}
+	stored = calloc(1, sizeof(*stored));
+	if (!stored)
+		exit(3);
+	(void)snprintf(stored->id, sizeof(stored->id), "%s", id);
+	HASH_ADD_STR(sim->scheduler.claims, id, stored);
+}
+
 /* It must not end by itself when nothing was done to it. */
 static void check_history(struct sim *sim, const struct sandbox_record *record)
 {
@@ -68,8 +85,7 @@ static void make_durable(struct sim *sim, const struct fleet_actions *actions)
 
 		switch (put->type) {
 		case FLEET_PUT_SANDBOX:
-			if (strchr(put->sandbox->tenant, ':'))
-				sim_truth(sim, put->id)->is_canary = true;
+			sim_truth(sim, put->id)->is_canary = strchr(put->sandbox->tenant, ':');
 			store_put(&scheduler->live, put->sandbox);
 			break;
 		case FLEET_PUT_HISTORY:
@@ -78,6 +94,12 @@ static void make_durable(struct sim *sim, const struct fleet_actions *actions)
 			break;
 		case FLEET_DELETE_SANDBOX:
 			store_delete(&scheduler->live, put->id);
+			break;
+		case FLEET_PUT_CLAIM:
+			store_claim(sim, put->id);
+			break;
+		case FLEET_DELETE_CLAIM:
+			store_delete(&scheduler->claims, put->id);
 			break;
 		case FLEET_PUT_NODE:
 			for (int n = 0; n < sim->n_nodes; n++)
@@ -217,6 +239,26 @@ static void plan_tick(struct sim *sim, int64_t next_usec)
 	(void)sim_plan(sim, SIM_SCHEDULER_TICK, scheduler->tick_usec - sim->now_usec, 0);
 }
 
+/* Nothing new goes to a node that is cordoned, drained or quarantined, but a canary. */
+static void check_placed(struct sim *sim, const struct fleet_send *send)
+{
+	struct truth *truth = sim_truth(sim, send->create.sandbox);
+	const char *tenant = fleet_sandbox_tenant(sim->scheduler.fleet, send->create.sandbox);
+	struct fleet_node_view view;
+
+	if (truth->sent >= send->create.generation)
+		return;
+	truth->sent = send->create.generation;
+	if (!tenant || strcmp(tenant, "croft:canary") == 0 ||
+		fleet_node_get(sim->scheduler.fleet, send->node, &view) < 0)
+		return;
+	for (unsigned int i = 0; i < NODE_FACT_MAX_; i++)
+		if (view.record->facts[i].is_set)
+			sim_violation(sim, "%s was placed on node %d, which is %s",
+				send->create.sandbox, node_by_id(sim, send->node),
+				node_fact_name((enum node_fact)i));
+}
+
 void scheduler_step(struct sim *sim, const struct fleet_event *event)
 {
 	struct sim_scheduler *scheduler = &sim->scheduler;
@@ -245,6 +287,9 @@ void scheduler_step(struct sim *sim, const struct fleet_event *event)
 			sim_log(sim, "  %s ended %s: %s", batch->actions.puts[i].id,
 				end_reason_name(batch->actions.puts[i].sandbox->end_reason),
 				failure_info(batch->actions.puts[i].sandbox->failure.code)->name);
+	for (size_t i = 0; i < batch->actions.n_sends; i++)
+		if (batch->actions.sends[i].type == SEND_CREATE)
+			check_placed(sim, &batch->actions.sends[i]);
 	plan_tick(sim, batch->actions.next_usec);
 	if (!scheduler->first && batch->actions.n_puts == 0) {
 		release(sim, &batch->actions);
@@ -255,6 +300,77 @@ void scheduler_step(struct sim *sim, const struct fleet_event *event)
 	*scheduler->last = batch;
 	scheduler->last = &batch->next;
 	plan_commit(sim);
+}
+
+struct sandbox_spec *sim_warm_spec(void)
+{
+	struct sandbox_spec *spec = spec_new();
+
+	if (!spec)
+		exit(3);
+	memcpy(spec->template_name, "base", 5);
+	memcpy(spec->image_digest,
+		"sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+		DIGEST_SIZE);
+	spec->vcpus = 1;
+	spec->memory_mib = 512;
+	spec->disk_mib = 200;
+	return spec;
+}
+
+/* Until everything is to be gone at the end. */
+void scheduler_set_warm(struct sim *sim)
+{
+	struct warm_record warm = { .pool = POOL,
+		.name = "base",
+		.spec = sim_warm_spec(),
+		.target = sim->is_heal || sim->now_usec >= SETTLE_USEC ? 0 : 4,
+		.max_starts = 2,
+		.max_age_usec = 50 * USEC_PER_SEC };
+	struct fleet_event event = { .type = FLEET_WARM, .warm = &warm };
+
+	scheduler_step(sim, &event);
+	spec_unref(warm.spec);
+}
+
+/* People who drain end what runs there: it is theirs to answer for. */
+void scheduler_set_fact(struct sim *sim, int node, enum node_fact fact, bool is_set)
+{
+	struct fleet_event event = { .type = FLEET_NODE_FACT };
+	char ids[512][ID_SIZE];
+	size_t n;
+
+	if (!sim->scheduler.fleet || sim->now_usec < sim->scheduler.stalled_until_usec)
+		return;
+	n = fleet_sandbox_list(sim->scheduler.fleet, NULL, "", ids, ARRAY_LEN(ids));
+	for (size_t i = 0; i < n && is_set && fact == NODE_DRAINING; i++) {
+		uint64_t session;
+		const char *where = fleet_sandbox_node(sim->scheduler.fleet, ids[i], &session);
+
+		if (where && strcmp(where, sim->nodes[node].id) == 0)
+			sim_truth(sim, ids[i])->was_hurt = true;
+	}
+	memcpy(event.node, sim->nodes[node].id, sizeof(event.node));
+	event.fact.fact = fact;
+	event.fact.set = is_set;
+	event.fact.who = "somebody";
+	event.fact.why = "simulated";
+	if (is_set && fact == NODE_DRAINING)
+		event.fact.until_us = REAL_BASE + sim->now_usec + sim->scheduler.real_offset +
+				      sim_between(sim, 0, 30) * USEC_PER_SEC;
+	scheduler_step(sim, &event);
+}
+
+void scheduler_drain(struct sim *sim, int node)
+{
+	uint64_t session;
+	const char *where = sim->scheduler.fleet && *sim->seen_warm
+				    ? fleet_sandbox_node(sim->scheduler.fleet, sim->seen_warm, &session)
+				    : NULL;
+
+	node = where ? node_by_id(sim, where) : node;
+	sim_log(sim, "FAULT node %d is drained", node);
+	scheduler_set_fact(sim, node, NODE_DRAINING, true);
 }
 
 static void load(struct sim *sim)
@@ -273,6 +389,7 @@ static void load(struct sim *sim)
 		event.node_record = &scheduler->node_records[i];
 		scheduler_step(sim, &event);
 	}
+	scheduler_set_warm(sim);
 	event.type = FLEET_LOAD_SANDBOX;
 	for (stored = scheduler->live; stored; stored = stored->hh.next) {
 		event.sandbox_record = &stored->record;
@@ -417,6 +534,8 @@ void scheduler_free(struct sim *sim)
 	scheduler->fleet = fleet_free(scheduler->fleet);
 	while (scheduler->live)
 		store_delete(&scheduler->live, scheduler->live->id);
+	while (scheduler->claims)
+		store_delete(&scheduler->claims, scheduler->claims->id);
 	while (scheduler->history)
 		store_delete(&scheduler->history, scheduler->history->id);
 	for (int i = 0; i < sim->n_nodes; i++)

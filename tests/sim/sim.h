@@ -28,6 +28,7 @@
 #define TENANT "tenant-a" /* and -b, -c */
 #define TENANTS 3
 #define CHAOS_USEC (150 * USEC_PER_SEC) /* faults happen until here */
+#define WORKS_USEC (CHAOS_USEC + 30 * USEC_PER_SEC) /* nobody keeps a node out any more */
 #define SETTLE_USEC                                                                                \
 	(400 * USEC_PER_SEC) /* every request is answered and every fence resolved by here */
 #define END_USEC (640 * USEC_PER_SEC) /* and after deleting everything nothing is left here */
@@ -137,7 +138,7 @@ struct sim_scheduler {
 	int64_t stalled_until_usec, stalled_since_usec;
 	bool commit_planned;
 	struct sim_batch *first, **last;          /* not yet durable, in order */
-	struct stored *live, *history;            /* durable */
+	struct stored *live, *history, *claims;   /* durable */
 	struct node_record *node_records; /* durable; of each node */
 	int64_t real_offset;              /* its wall clock jumps too */
 	int64_t full_until_usec;          /* no space: every write fails */
@@ -151,6 +152,7 @@ struct client {
 	bool is_lost;   /* the scheduler died: nobody will answer */
 	bool is_acked;  /* 201 */
 	bool is_delete; /* this is a DELETE of `id` */
+	bool is_claim;  /* of a warm sandbox */
 	UT_hash_handle hh;
 };
 
@@ -165,6 +167,7 @@ struct truth {
 	bool was_hurt;       /* we killed its VM or its host: it may end by itself */
 	unsigned int n_live; /* VMs now */
 	uint64_t spawned;    /* highest generation that was spawned */
+	uint64_t sent;       /* highest generation that was placed and sent */
 	uint64_t broken_told; /* highest generation of which a node told that it has no KVM */
 	UT_hash_handle hh;
 };
@@ -186,7 +189,9 @@ struct sim {
 	struct client *clients;
 	struct truth *truths;
 	uint64_t steps, faults, violations, creates, acks, deletes;
+	uint64_t claims, claims_refused;
 	uint64_t deletes_in[SANDBOX_STATE_MAX_];
+	char seen_warm[ID_SIZE]; /* a warm sandbox that some client saw a while ago */
 	bool fleet_stepped;     /* since the last check */
 	bool verbose;
 };
@@ -221,6 +226,10 @@ bool wire_to_core(
 void scheduler_start(struct sim *sim);
 void scheduler_crash(struct sim *sim);
 void scheduler_step(struct sim *sim, const struct fleet_event *event);
+void scheduler_set_warm(struct sim *sim);
+void scheduler_drain(struct sim *sim, int node); /* or where a client has just seen a warm sandbox */
+void scheduler_set_fact(struct sim *sim, int node, enum node_fact fact, bool is_set);
+struct sandbox_spec *sim_warm_spec(void); /* what the warm pool keeps */
 void scheduler_message(struct sim *sim, const struct sim_event *event);
 void scheduler_tick(struct sim *sim);
 void scheduler_commit(struct sim *sim, uint64_t life);

@@ -219,7 +219,7 @@ static void fault(struct sim *sim)
 	if (!sim_is_chaos(sim))
 		return;
 	sim->faults++;
-	switch (rng_below(&sim->rng, 17)) {
+	switch (rng_below(&sim->rng, 19)) {
 	case 0:
 	case 1:
 		sim_log(sim, "FAULT node %d cut", node->number);
@@ -277,6 +277,15 @@ static void fault(struct sim *sim)
 		for (int i = 0; i < sim->n_nodes; i += 2)
 			sim->nodes[(node->number + i) % sim->n_nodes].cut_until_usec =
 				MIN(sim->now_usec + length, CHAOS_USEC);
+		break;
+	case 17:
+		scheduler_drain(sim, node->number);
+		break;
+	case 18:
+		sim_log(sim, "FAULT node %d is cordoned, another is not any more", node->number);
+		scheduler_set_fact(sim, node->number, NODE_CORDONED, true);
+		scheduler_set_fact(sim, (node->number + 3) % sim->n_nodes, NODE_CORDONED, false);
+		scheduler_set_fact(sim, (node->number + 5) % sim->n_nodes, NODE_DRAINING, false);
 		break;
 	case 10:
 		sim_log(sim, "FAULT scheduler and all agents killed");
@@ -384,6 +393,15 @@ static void mend(struct sim *sim)
 		sim->nodes[i].is_broken = false;
 }
 
+/* Some time after: nobody keeps a node out, and at the end nothing is kept ready. */
+static void let_all_work(struct sim *sim)
+{
+	for (int i = 0; i < sim->n_nodes; i++) {
+		scheduler_set_fact(sim, i, NODE_DRAINING, false);
+		scheduler_set_fact(sim, i, NODE_CORDONED, false);
+	}
+}
+
 void sim_begin(struct sim *sim)
 {
 	sim->rng = rng_seeded(sim->seed);
@@ -411,7 +429,7 @@ void sim_turn(struct sim *sim)
 
 void sim_run(struct sim *sim)
 {
-	bool settled = false;
+	bool settled = false, works = false;
 
 	sim->n_nodes = NODES;
 	sim_begin(sim);
@@ -421,6 +439,12 @@ void sim_run(struct sim *sim)
 		if (sim_next_usec(sim) >= SETTLE_USEC && !settled) {
 			settled = true;
 			check_settled(sim);
+			sim->now_usec = SETTLE_USEC;
+			scheduler_set_warm(sim);
+		}
+		if (sim_next_usec(sim) >= WORKS_USEC && !works && sim->scheduler.fleet) {
+			works = true;
+			let_all_work(sim);
 		}
 		sim_turn(sim);
 		check_step(sim);

@@ -50,7 +50,7 @@ static void add_strangers(struct rig *rig)
 	ck_assert_int_eq(registry_load(&registry, store, &err), 0);
 	ck_assert_int_eq(registry_add_customer(&registry, &ops, "other", 1), 0);
 	ck_assert_int_eq(registry_add_pool(&registry, &ops, &pool, 1), 0);
-	ck_assert_int_eq(registry_add_tenant(&registry, &ops, "other", "other", NULL, 1), 0);
+	ck_assert_int_eq(registry_add_tenant(&registry, &ops, "other", "other", NULL, 1, 1), 0);
 	ck_assert_int_eq(registry_add_key(&registry, &ops, rig->stranger, ROLE_TENANT, "other",
 				 "other", "", 1),
 		0);
@@ -330,6 +330,7 @@ static void take_create(struct fake_node *node, const Croft__Envelope *envelope)
 	COPY(node->operation, command.operation);
 	COPY(node->traceparent, envelope->traceparent);
 	node->generation = command.generation;
+	node->took = command.took;
 	node->timeout_s = command.spec->timeout_s;
 	create_command_deinit(&command);
 	node->created = true;

@@ -85,7 +85,7 @@ struct fake_node {
 	bool is_silent;           /* nothing */
 	struct err start_failure; /* fails with this at `vmm` */
 	char sandbox[ID_SIZE];
-	uint64_t generation, version;
+	uint64_t generation, version, took;
 	char operation[ID_SIZE], traceparent[TRACEPARENT_SIZE];
 	bool created, destroyed;
 	uint32_t timeout_s;

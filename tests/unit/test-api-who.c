@@ -380,6 +380,26 @@ START_TEST(test_quotas)
 }
 END_TEST
 
+/* Whose turn it is is between customers: the provider's word, and kept. */
+START_TEST(test_weight_of_a_tenant)
+{
+	struct rig rig;
+	struct answer answer;
+
+	rig_open(&rig);
+	rig_expect(&rig, "PATCH", "/v1/tenants/other", rig.operator, "{\"weight\":5}", 403, "FORBIDDEN");
+	rig_expect(&rig, "PATCH", "/v1/tenants/other", rig.keys.provider, "{\"weight\":0}", 400,
+		"INVALID_ARGUMENT");
+	rig_expect(&rig, "PATCH", "/v1/tenants/other", rig.keys.provider, "{\"weight\":5}", 200, NULL);
+	rig_stop(&rig);
+	rig_start(&rig);
+	answer = rig_call(&rig, "GET", "/v1/tenants/other", rig.operator, NULL);
+	ck_assert_int_eq(json_integer_value(json_object_get(answer.json, "weight")), 5);
+	answer_free(&answer);
+	rig_close(&rig);
+}
+END_TEST
+
 START_TEST(test_rate_of_a_key)
 {
 	struct rig rig;
@@ -602,6 +622,7 @@ int main(void)
 	tcase_add_test(tc, test_revoked_tenants_and_customers);
 	tcase_add_test(tc, test_pools_and_whose_a_failure_is);
 	tcase_add_test(tc, test_quotas);
+	tcase_add_test(tc, test_weight_of_a_tenant);
 	tcase_add_test(tc, test_rate_of_a_key);
 	tcase_add_test(tc, test_rate_bucket);
 	tcase_add_test(tc, test_idempotency);

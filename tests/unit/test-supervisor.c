@@ -678,6 +678,77 @@ START_TEST(test_generations)
 }
 END_TEST
 
+static void take(uint64_t took, uint64_t generation, const char *setup_command, uint32_t timeout_s)
+{
+	struct sandbox_spec *spec = spec_make(1000, setup_command, timeout_s);
+	struct create_command command = {
+		.generation = generation, .attempt = 1, .spec = spec, .took = took
+	};
+
+	memcpy(command.sandbox, ID, ID_SIZE);
+	memcpy(command.operation, OP, ID_SIZE);
+	feed((struct sv_event){ .type = SV_EV_CREATE, .epoch = 1, .create = &command });
+	spec_unref(spec);
+}
+
+static void feed_of_2(enum sv_event_type type)
+{
+	struct sv_event event = { .type = type, .generation = 2 };
+
+	memcpy(event.sandbox, ID, ID_SIZE);
+	feed(event);
+}
+
+/* The VM goes on as somebody's: nothing is started, the guest is configured anew, and nobody gets in meanwhile. */
+START_TEST(test_a_warm_vm_is_taken_over)
+{
+	const struct sandbox_report *last;
+
+	drive(SV_RUNNING, NULL, 0);
+	take(1, 2, "true", 60);
+	ck_assert_int_eq(state(), SV_GUEST);
+	ck_assert_ptr_null(find(SV_DO_KILL_VMM));
+	ck_assert_ptr_null(find(SV_DO_SPAWN_VMM));
+	ck_assert_uint_lt(place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_CONFIGURE_GUEST));
+	ck_assert_uint_lt(place_of(SV_DO_UNROUTE), place_of(SV_DO_CONFIGURE_GUEST));
+	ck_assert_uint_eq(report()->generation, 2);
+	ck_assert_int_eq(report()->state, REPORT_STARTING);
+	check_outcome(report(), STAGE_KERNEL, RESULT_SKIPPED);
+	take(1, 2, "true", 60); /* once more: the same answer */
+	ck_assert_ptr_null(find(SV_DO_CONFIGURE_GUEST));
+	ck_assert_uint_eq(report()->generation, 2);
+	feed_of_2(SV_EV_GUEST_CONFIGURED);
+	ck_assert_ptr_nonnull(find(SV_DO_RUN_SETUP));
+	feed_of_2(SV_EV_SETUP_DONE);
+	ck_assert_ptr_null(find(SV_DO_ROUTE));
+	feed_of_2(SV_EV_JOURNALLED);
+	ck_assert(find(SV_DO_ROUTE)->ready);
+	last = report();
+	ck_assert_int_eq(last->state, REPORT_RUNNING);
+	check_outcome(last, STAGE_SETUP, RESULT_OK);
+	later(61 * USEC_PER_SEC);
+	ck_assert_int_eq(state(), SV_KILLING); /* the new one's life time counts */
+}
+END_TEST
+
+/* Another generation than the one that was picked, or one that is not there: a cold start as ever. */
+START_TEST(test_a_claim_of_what_is_gone_starts_cold)
+{
+	take(1, 2, NULL, 0);
+	journalled(ID, 2);
+	ck_assert_int_eq(state(), SV_IMAGE);
+	ck_assert_uint_eq(report()->generation, 2);
+}
+END_TEST
+
+START_TEST(test_a_claim_of_another_generation)
+{
+	drive(SV_RUNNING, NULL, 0);
+	take(4, 5, NULL, 0);
+	ck_assert_int_eq(state(), SV_KILLING); /* the older one goes first, as without a claim */
+}
+END_TEST
+
 START_TEST(test_destroy_before_create)
 {
 	destroy(1);
@@ -803,6 +874,9 @@ int main(void)
 	tcase_add_test(tcase, test_admission);
 	tcase_add_test(tcase, test_generations);
 	tcase_add_test(tcase, test_destroy_before_create);
+	tcase_add_test(tcase, test_a_warm_vm_is_taken_over);
+	tcase_add_test(tcase, test_a_claim_of_what_is_gone_starts_cold);
+	tcase_add_test(tcase, test_a_claim_of_another_generation);
 	tcase_add_test(tcase, test_old_epoch_is_refused);
 	tcase_add_test(tcase, test_journal_failure);
 	tcase_add_test(tcase, test_unreadable_state_refuses_and_deletes_nothing);
