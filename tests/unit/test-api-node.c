@@ -242,7 +242,46 @@ static json_int_t warm_member(struct rig *rig, const char *name)
 	return value;
 }
 
-/* One is ready before anybody asks, and who asks gets it: the same id, the caller's time limit, another in its place. */
+/* One is ready before anybody asks, and nobody sees it. */
+START_TEST(test_warm_pool_is_kept)
+{
+	struct rig rig;
+	struct fake_node node;
+	char warm[ID_SIZE];
+
+	rig_open(&rig);
+	rig_template(&rig, "base", "image");
+	node_join(&node, &rig);
+	rig_expect(&rig, "PUT", "/v1/pools/nowhere/warm/base", rig.keys.provider, "{\"target\":1}", 404,
+		"POOL_NOT_FOUND");
+	rig_expect(&rig, "PUT", "/v1/pools/default/warm/nothing", rig.keys.provider, "{\"target\":1}",
+		404, "TEMPLATE_NOT_FOUND");
+	rig_expect(&rig, "PUT", "/v1/pools/default/warm/base", rig.keys.provider, "{\"target\":1}", 404,
+		"TEMPLATE_NOT_FOUND"); /* it is a tenant's own */
+	rig_expect(&rig, "PUT", "/v1/pools/default/warm/base", rig.keys.provider, "{\"target\":-1}", 400,
+		"INVALID_ARGUMENT");
+	rig_expect(&rig, "PUT", "/v1/pools/default/warm/base", rig.keys.tenant, "{\"target\":1}", 403,
+		NULL);
+	rig_expect(&rig, "PUT", "/v1/pools/default/warm/base", rig.keys.provider,
+		"{\"target\":1,\"tenant\":\"default\"}", 200, NULL);
+	loop_until(rig.base, &node.created);
+	for (int i = 0; i < 50 && warm_member(&rig, "ready") == 0; i++)
+		;
+	ck_assert_int_eq(warm_member(&rig, "ready"), 1);
+	(void)snprintf(warm, sizeof(warm), "%s", node.sandbox);
+	rig_expect_id(&rig, "GET", "/v1/sandboxes/*", warm, rig.keys.tenant, NULL, 404, NULL);
+
+	rig_stop(&rig); /* what is ready is on record, and so is that it is wanted */
+	rig_start(&rig);
+	node_close(&node);
+	(void)snprintf(node.address, sizeof(node.address), "%s", link_address(rig.server->link));
+	ck_assert_int_eq(warm_member(&rig, "target"), 1);
+	ck_assert_int_eq(warm_member(&rig, "ready"), 1);
+	rig_close(&rig);
+}
+END_TEST
+
+/* Who asks gets it: the same id, the caller's time limit. */
 START_TEST(test_create_takes_a_warm_one)
 {
 	struct rig rig;
@@ -253,38 +292,8 @@ START_TEST(test_create_takes_a_warm_one)
 	rig_open(&rig);
 	rig_template(&rig, "base", "image");
 	node_join(&node, &rig);
-	rig_expect(&rig, "PUT", "/v1/pools/nowhere/warm/base", rig.keys.provider, "{\"target\":1}", 404,
-		"POOL_NOT_FOUND");
-	rig_expect(&rig, "PUT", "/v1/pools/default/warm/nothing", rig.keys.provider, "{\"target\":1}",
-		404, "TEMPLATE_NOT_FOUND");
-	rig_expect(&rig, "PUT", "/v1/pools/default/warm/base", rig.keys.provider, "{\"target\":-1}", 400,
-		"INVALID_ARGUMENT");
-	rig_expect(&rig, "PUT", "/v1/pools/default/warm/base", rig.keys.tenant, "{\"target\":1}", 403,
-		NULL);
-	rig_expect(&rig, "PUT", "/v1/pools/default/warm/base", rig.keys.provider, "{\"target\":1}", 200,
-		NULL);
-	loop_until(rig.base, &node.created);
-	for (int i = 0; i < 50 && warm_member(&rig, "ready") == 0; i++)
-		;
-	ck_assert_int_eq(warm_member(&rig, "ready"), 1);
-	(void)snprintf(warm, sizeof(warm), "%s", node.sandbox);
-	rig_expect_id(&rig, "GET", "/v1/sandboxes/*", warm, rig.keys.tenant, NULL, 404, NULL);
-
-	node.created = false;
-	rig_stop(&rig); /* what is ready is on record, and so is that it is wanted */
-	rig_start(&rig);
-	node_close(&node);
-	(void)snprintf(node.address, sizeof(node.address), "%s", link_address(rig.server->link));
-	ck_assert_int_eq(warm_member(&rig, "target"), 1);
-	ck_assert_int_eq(warm_member(&rig, "ready"), 1);
-	rig_close(&rig);
-
-	rig_open(&rig);
-	rig_template(&rig, "base", "image");
-	node_join(&node, &rig);
-	rig_expect(&rig, "PUT", "/v1/pools/default/warm/base", rig.keys.provider, "{\"target\":1}", 200,
-		NULL);
-	node.created = false;
+	rig_expect(&rig, "PUT", "/v1/pools/default/warm/base", rig.keys.provider,
+		"{\"target\":1,\"tenant\":\"default\"}", 200, NULL);
 	loop_until(rig.base, &node.created);
 	for (int i = 0; i < 50 && warm_member(&rig, "ready") == 0; i++)
 		;
@@ -675,6 +684,7 @@ int main(void)
 	tcase_add_test(tc, test_revoked_node_is_told);
 	tcase_add_test(tc, test_a_key_has_two_sessions);
 	tcase_add_test(tc, test_create_runs);
+	tcase_add_test(tc, test_warm_pool_is_kept);
 	tcase_add_test(tc, test_create_takes_a_warm_one);
 	tcase_add_test(tc, test_create_async_and_watch);
 	tcase_add_test(tc, test_failed_start_says_where_and_whose);

@@ -493,7 +493,7 @@ void node_dial(struct fake_node *node, const struct curve_keys *keys)
 	ck_assert_msg(dealer_new(&node->dealer, node->rig->base, node->rig->zmq, &config, &handler,
 			      node, &err) == 0,
 		"%s", err.msg);
-	for (int i = 0; i < 200 && !*up && !node->refused; i++)
+	for (int i = 0; i < 1000 && !*up && !node->refused; i++)
 		loop_for(node->rig->base, 10);
 }
 
@@ -602,7 +602,7 @@ void node_connect(struct fake_node *node)
 	node_dial(node, &node->keys);
 	ck_assert(node->up);
 	node_send_hello(node);
-	for (int i = 0; i < 200 && !node->welcome && !node->refused; i++)
+	for (int i = 0; i < 1000 && !node->welcome && !node->refused; i++)
 		loop_for(node->rig->base, 10);
 }
 

@@ -107,7 +107,7 @@ struct fake_node {
 /* Makes a join token by the API and remembers what is in its file. */
 void node_token(struct fake_node *node, struct rig *rig, const char *key);
 void node_token_of(struct fake_node *node, struct rig *rig, const char *key, const char *body);
-/* Connects; returns when it is up or refused, or after two seconds. */
+/* Connects; returns when it is up or refused, or after ten seconds. */
 void node_dial(struct fake_node *node, const struct curve_keys *keys);
 /* Connects with the token and sends Enroll; returns when it was answered. */
 void node_enroll(struct fake_node *node);
