@@ -186,10 +186,27 @@ static void put_object(json_t *object, const char *name, json_t *value)
 		(void) json_object_set(object, name, value);
 }
 
+/* Where it may be placed, and before which others. */
+struct wish {
+	const char *pool, *region, *cpu_class;
+	uint64_t priority;
+	json_t *labels;
+};
+
+static void put_wish(json_t *object, const struct wish *wish)
+{
+	put_text(object, "pool", wish->pool);
+	put_text(object, "region", wish->region);
+	put_text(object, "cpuClass", wish->cpu_class);
+	put_object(object, "labels", wish->labels);
+	put_u64(object, "priority", wish->priority);
+}
+
 int sandbox_create(struct cli *cli, const struct command *command, int argc, char **argv)
 {
 	struct create create = { .cli = cli };
-	const char *template = NULL, *setup = NULL, *pool = NULL;
+	const char *template = NULL, *setup = NULL;
+	struct wish wish = { .pool = NULL };
 	uint64_t vcpus = 0, memory = 0, disk = 0;
 	int64_t timeout_us = 0, setup_timeout_us = 0, queue_us = 0;
 	json_t *env = NULL, *metadata = NULL;
@@ -203,7 +220,11 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 		{ "metadata", 0, ARG_PAIRS, &metadata, "KEY=VALUE", "Note of yours; may be repeated." },
 		{ "setup", 0, ARG_STRING, &setup, "COMMAND", "Run with `sh -c` before the sandbox is ready." },
 		{ "setup-timeout", 0, ARG_DURATION, &setup_timeout_us, "DURATION", "How long the setup may take." },
-		{ "pool", 0, ARG_STRING, &pool, "NAME", "Pool to place it in." },
+		{ "pool", 0, ARG_STRING, &wish.pool, "NAME", "Pool to place it in." },
+		{ "region", 0, ARG_STRING, &wish.region, "NAME", "Region that the node must be in." },
+		{ "label", 'l', ARG_PAIRS, &wish.labels, "KEY=VALUE", "Label that the node must have; may be repeated." },
+		{ "cpu-class", 0, ARG_STRING, &wish.cpu_class, "NAME", "CPU class that the node must have." },
+		{ "priority", 0, ARG_U64, &wish.priority, "N", "Before those of yours with a lower one, 1 to 9." },
 		{ "queue-timeout", 0, ARG_DURATION, &queue_us, "DURATION", "How long it may wait for room." },
 		{ "no-wait", 0, ARG_FLAG, &create.no_wait, NULL, "Do not wait until it is ready." },
 		{ "quiet", 'q', ARG_FLAG, &create.quiet, NULL, "Show no progress." },
@@ -217,7 +238,7 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 		create.request = json_object();
 		put_text(create.request, "templateID", template);
 		put_text(create.request, "setupCommand", setup);
-		put_text(create.request, "pool", pool);
+		put_wish(create.request, &wish);
 		put_u64(create.request, "vcpus", vcpus);
 		put_u64(create.request, "memoryMB", memory);
 		put_u64(create.request, "diskSizeMB", disk);
@@ -233,5 +254,6 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 	json_decref(create.answer);
 	json_decref(env);
 	json_decref(metadata);
+	json_decref(wish.labels);
 	return status;
 }

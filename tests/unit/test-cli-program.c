@@ -576,6 +576,8 @@ static const struct {
 		"running", 0, ID, NULL,
 		"{\"templateID\":\"t\",\"setupCommand\":\"make x\",\"vcpus\":2,\"diskSizeMB\":1024,\"timeout\":90,"
 		"\"setupTimeoutMs\":2000,\"envVars\":{\"A\":\"1\"},\"metadata\":{\"k\":\"v\"}}" },
+	{ "sandbox create --region north --label disk=nvme -l rack=7 --cpu-class zen4 --priority 3", "running", 0, ID, NULL,
+		"{\"region\":\"north\",\"cpuClass\":\"zen4\",\"labels\":{\"disk\":\"nvme\",\"rack\":\"7\"},\"priority\":3}" },
 	{ "sandbox create", "ended", 1, NULL,
 		"croft: the sandbox did not start: No KVM.\n  stage     vmm\n  code      KVM_UNAVAILABLE (EACCES)\n"
 		"  owner     customer (node-host)\n  remedy    Mend it.\n  retry     does not help\n  trace     t1\n", NULL },
