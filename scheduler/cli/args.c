@@ -88,6 +88,14 @@ static bool add_pair(json_t **object, const char *text)
 	return json_object_set_new(*object, name, json_string(equals + 1)) == 0;
 }
 
+bool args_is_text(const char *text)
+{
+	json_t *json = json_string(text); /* which refuses what is not UTF-8 */
+
+	json_decref(json);
+	return json != NULL;
+}
+
 static bool set_arg(const struct arg *arg, const char *text)
 {
 	const char *rest = "";
@@ -98,7 +106,7 @@ static bool set_arg(const struct arg *arg, const char *text)
 		return true;
 	case ARG_STRING:
 		*(const char **) arg->to = text;
-		return true;
+		return args_is_text(text);
 	case ARG_U64:
 		return parse_number(text, arg->to, &rest) && !*rest;
 	case ARG_SIZE_MIB:
@@ -160,7 +168,7 @@ static const char *expected(enum arg_type type)
 	case ARG_STRING:
 		break;
 	}
-	return "a text";
+	return "a text in UTF-8";
 }
 
 enum args_result args_parse(struct cli *cli, const struct command *command, const struct arg *args, size_t n,

@@ -33,5 +33,7 @@ enum args_result { ARGS_OK, ARGS_HELP, ARGS_USAGE };
  * printed, on ARGS_USAGE the complaint. */
 enum args_result args_parse(struct cli *cli, const struct command *command, const struct arg *args, size_t n,
 	int *argc, char **argv) MUST_USE;
+/* Whether the API can carry it: JSON is text, and text is UTF-8. */
+bool args_is_text(const char *text);
 /* A complaint in the same form. Returns EXIT_USAGE. */
 int args_complain(const struct command *command, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -65,6 +65,11 @@ CURL *http_easy(const char *url, const char *path, struct curl_slist **headers)
 
 /* ---- failures ---- */
 
+static bool is_http_url(const char *url)
+{
+	return !strncasecmp(url, "http://", 7) || !strncasecmp(url, "https://", 8);
+}
+
 void failure_of_curl(struct failure *failure, CURLcode code, const char *detail, const char *url)
 {
 	const char *text = *detail ? detail : curl_easy_strerror(code);
@@ -73,8 +78,14 @@ void failure_of_curl(struct failure *failure, CURLcode code, const char *detail,
 	case CURLE_OUT_OF_MEMORY:
 		err_set(&failure->err, FAIL_NO_MEMORY, ENOMEM, "croft ran out of memory.");
 		break;
+	case CURLE_UNSUPPORTED_PROTOCOL: /* so it also calls an answer that begins with no status line */
+		if (is_http_url(url)) {
+			err_set(&failure->err, FAIL_API_PROTOCOL, EPROTO, "%s does not speak HTTP; the API's port is 7280 by default.",
+				url);
+			break;
+		}
+		__attribute__((fallthrough));
 	case CURLE_URL_MALFORMAT:
-	case CURLE_UNSUPPORTED_PROTOCOL:
 		err_set(&failure->err, FAIL_CONFIG_INVALID, EINVAL, "%s is no http or https address.", url);
 		err_add(&failure->err, "option", "CROFT_API_URL");
 		break;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "cli/print.h"
 
 int main(int argc, char **argv)
 {
@@ -21,6 +22,10 @@ int main(int argc, char **argv)
 		return EXIT_ERROR;
 	}
 	status = cli_run(&cli, argc, argv);
+	if (print_finish() < 0) {
+		(void) fputs("croft: cannot write to stdout\n", stderr);
+		status = status == EXIT_OK ? EXIT_ERROR : status;
+	}
 	cli_deinit(&cli);
 	curl_global_cleanup();
 	return status;

@@ -97,6 +97,7 @@ static int token_create(struct cli *cli, const struct command *command, int argc
 	const char *pool = NULL, *endpoint = NULL;
 	int64_t ttl_us = 0;
 	json_t *labels = NULL, *request, *answer = NULL;
+	char id[64];
 	const struct arg args[] = {
 		{ "pool", 'p', ARG_STRING, &pool, "NAME", "Pool that the node joins; the first by default." },
 		{ "ttl", 0, ARG_DURATION, &ttl_us, "DURATION", "How long it may be used [1h]." },
@@ -121,7 +122,10 @@ static int token_create(struct cli *cli, const struct command *command, int argc
 		} else {
 			const char *file = json_string_value(json_object_get(answer, "file"));
 
-			status = !file || fputs(file, stdout) < 0 || fflush(stdout) != 0 ? EXIT_ERROR : EXIT_OK;
+			status = file && fputs(file, stdout) >= 0 && print_finish() == 0 ? EXIT_OK : EXIT_ERROR;
+			if (status != EXIT_OK)
+				(void) fprintf(stderr, "croft: the join token was made and is lost; `croft token revoke %s` revokes it\n",
+					text_of(answer, "id", id, sizeof(id)) ? id : "ID");
 		}
 		json_decref(request);
 		json_decref(answer);

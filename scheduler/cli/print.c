@@ -4,6 +4,7 @@
  */
 #include "cli/print.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,12 +163,9 @@ int print_record(const struct cli *cli, const char *what, const json_t *record)
 
 /* ---- results ---- */
 
-static int finish_stdout(void)
+int print_finish(void)
 {
-	if (fflush(stdout) == 0 && !ferror(stdout))
-		return EXIT_OK;
-	(void) fputs("croft: cannot write to stdout\n", stderr);
-	return EXIT_ERROR;
+	return fflush(stdout) == 0 && !ferror(stdout) ? 0 : -EIO;
 }
 
 int print_json(json_t *json)
@@ -175,7 +173,7 @@ int print_json(json_t *json)
 	(void) json_dumpf(json, stdout, JSON_INDENT(2));
 	(void) fputc('\n', stdout);
 	json_decref(json);
-	return finish_stdout();
+	return print_finish() < 0 ? EXIT_ERROR : EXIT_OK;
 }
 
 struct table {
@@ -243,5 +241,5 @@ int table_print(struct table *table)
 	}
 	json_decref(table->rows);
 	free(table);
-	return finish_stdout();
+	return print_finish() < 0 ? EXIT_ERROR : EXIT_OK;
 }

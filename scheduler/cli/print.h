@@ -14,6 +14,9 @@ enum cli_exit exit_of(const struct err *err);
 /* A failure record that came inside a good answer (the `failure` member of a sandbox). */
 int print_record(const struct cli *cli, const char *what, const json_t *record);
 
+/* Whether all that was printed on stdout got there: 0, or -EIO. main() asks when the command is done, and says it. */
+int print_finish(void);
+
 /* One JSON text and a newline on stdout. `json` is taken over. Returns EXIT_OK, or EXIT_ERROR when stdout fails. */
 int print_json(json_t *json);
 

@@ -106,14 +106,20 @@ static int watch(struct create *create, json_t **ret, struct failure *failure)
 /* The id alone for people and scripts; everything that is known for programs. `sandbox` may be NULL. */
 static int print_created(struct create *create, const json_t *sandbox)
 {
-	json_t *all;
+	int status;
 
-	if (!create->cli->json)
-		return printf("%s\n", create->id) < 0 || fflush(stdout) != 0 ? EXIT_ERROR : EXIT_OK;
-	all = json_copy(create->answer);
-	if (sandbox)
-		(void) json_object_update(all, (json_t *) (uintptr_t) sandbox);
-	return print_json(all);
+	if (create->cli->json) {
+		json_t *all = json_copy(create->answer);
+
+		if (sandbox)
+			(void) json_object_update(all, (json_t *) (uintptr_t) sandbox);
+		status = print_json(all);
+	} else {
+		status = printf("%s\n", create->id) < 0 || print_finish() < 0 ? EXIT_ERROR : EXIT_OK;
+	}
+	if (status != EXIT_OK)
+		(void) fprintf(stderr, "croft: the sandbox %s was made; `croft sandbox kill %s` ends it\n", create->id, create->id);
+	return status;
 }
 
 static int left_waiting(const struct create *create)
@@ -137,6 +143,10 @@ static int wait_for(struct create *create)
 		failure_deinit(&failure);
 		status = left_waiting(create);
 	} else if (r < 0) {
+		if (create->cli->json)
+			err_add(&failure.err, "sandbox", "%s", create->id);
+		else
+			(void) left_waiting(create);
 		status = print_failure(create->cli, "cannot watch the start of the sandbox", &failure);
 	} else if (!strcmp(state, "running") || !strcmp(state, "paused")) {
 		status = print_created(create, sandbox);
@@ -157,7 +167,12 @@ static int create_run(struct create *create)
 	struct failure failure = { 0 };
 	const char *id;
 
-	if (api_call(create->cli, &call, &create->answer, &failure) < 0)
+	if (api_call(create->cli, &call, &create->answer, &failure) < 0 && interrupted) {
+		failure_deinit(&failure);
+		(void) fputs("croft: interrupted before the answer: `croft sandbox list` shows whether the sandbox was made\n", stderr);
+		return EXIT_SIGNAL + (int) interrupted;
+	}
+	if (err_is_set(&failure.err))
 		return print_failure(create->cli, "cannot create the sandbox", &failure);
 	id = json_string_value(json_object_get(create->answer, "sandboxID"));
 	if (!id || !id_is_valid(id)) {

@@ -401,6 +401,19 @@ static int find_sandbox(struct exec *exec)
 	return 0;
 }
 
+/* The API carries text: an argument that is not must not be left out. */
+static int check_command(struct exec *exec, char **argv, int argc)
+{
+	for (int i = 0; i < argc; i++)
+		if (!args_is_text(argv[i])) {
+			err_set(&exec->failure.err, FAIL_INVALID_ARGUMENT, EILSEQ,
+				"Word %d of the command is not UTF-8, and the API carries no other text.", i + 1);
+			err_add(&exec->failure.err, "field", "word %d of the command", i + 1);
+			return -EILSEQ;
+		}
+	return 0;
+}
+
 static json_t *make_request(char **argv, int argc, const char *cwd, json_t *envs, bool has_input)
 {
 	json_t *args = json_array();
@@ -473,7 +486,7 @@ int sandbox_exec(struct cli *cli, const struct command *command, int argc, char 
 		exec.stream.on_event = on_event;
 		exec.stream.user = &exec;
 		request = make_request(argv + 2, argc - 2, cwd, envs, exec.has_input);
-		if (find_sandbox(&exec) == 0) {
+		if (check_command(&exec, argv + 2, argc - 2) == 0 && find_sandbox(&exec) == 0) {
 			exec.signal_fd = open_signals();
 			if (exec.signal_fd < 0 || !exec.multi || !request || begin(&exec, request, user, timeout_us) < 0)
 				err_set(&exec.failure.err, FAIL_NO_MEMORY, ENOMEM, "croft ran out of memory.");

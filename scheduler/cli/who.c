@@ -58,7 +58,7 @@ static int show(struct cli *cli, const struct kind *kind, const char *what, json
 	print_object(object, "used");
 	print_object(object, "owners");
 	json_decref(object);
-	return fflush(stdout) == 0 ? EXIT_OK : EXIT_ERROR;
+	return EXIT_OK;
 }
 
 static int send_object(struct cli *cli, const struct kind *kind, const char *method, const char *name, json_t *body)
@@ -325,6 +325,7 @@ static int key_create(struct cli *cli, const struct command *command, int argc, 
 	struct failure failure = { 0 };
 	json_t *body, *answer = NULL;
 	const char *secret;
+	char id[64];
 	int status;
 
 	if (r != ARGS_OK)
@@ -340,7 +341,10 @@ static int key_create(struct cli *cli, const struct command *command, int argc, 
 	if (cli->json)
 		return print_json(answer);
 	secret = json_string_value(json_object_get(answer, "key"));
-	status = secret && puts(secret) >= 0 && fflush(stdout) == 0 ? EXIT_OK : EXIT_ERROR;
+	status = secret && puts(secret) >= 0 && print_finish() == 0 ? EXIT_OK : EXIT_ERROR;
+	if (status != EXIT_OK)
+		(void) fprintf(stderr, "croft: the key was made and is lost; `croft key revoke %s` revokes it\n",
+			text_of(answer, "id", id, sizeof(id)) ? id : "ID");
 	json_decref(answer);
 	return status;
 }

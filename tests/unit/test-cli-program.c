@@ -6,7 +6,10 @@
 #include <check.h>
 #include <errno.h>
 #include <event2/event.h>
+#include <event2/listener.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +34,8 @@ struct run {
 	const char *url; /* NULL: the server's */
 	bool has_no_key;
 	const char *input_path; /* croft's stdin, instead of a pipe */
+	const char *output_path; /* its stdout likewise */
+	bool has_terminal; /* its stderr is one */
 	/* what was asked */
 	char log[8192];
 	unsigned int n_polls;
@@ -206,6 +211,10 @@ static void answer(struct http_request *req, const char *body)
 		answer_failure(req, FAIL_TEMPLATE_NOT_FOUND);
 	else if (!strcmp(path, "/v1/sandboxes") && !strcmp(method, "POST") && json_object_get(json, "memoryMB"))
 		answer_failure(req, FAIL_NO_CAPACITY);
+	else if (!strcmp(path, "/v1/sandboxes") && !strcmp(method, "POST") && !strcmp(poll_state, "deaf"))
+		(void) kill(run.pid, SIGINT);
+	else if (!strcmp(path, "/v1/keys") && !strcmp(method, "POST"))
+		ck_assert_int_eq(http_respond_json(req, 201, "{\"id\":\"k1\",\"key\":\"croft_secret\"}"), 0);
 	else if (!strcmp(path, "/v1/sandboxes") && !strcmp(method, "POST"))
 		ck_assert_int_eq(http_respond_json(req, 202,
 			"{\"sandboxID\":\"" ID "\",\"id\":\"" ID "\",\"state\":\"starting\",\"envdAccessToken\":\"tok\"}"), 0);
@@ -353,7 +362,7 @@ static pid_t spawn(char **argv, const char *input, int out_fd, int err_fd)
 		(void) (run.has_no_key ? unsetenv("CROFT_API_KEY") : setenv("CROFT_API_KEY", "croft_k", 1));
 		(void) unsetenv("CROFT_SANDBOX_URL");
 		(void) dup2(in[0], 0);
-		(void) dup2(out_fd, 1);
+		(void) dup2(run.output_path ? open(run.output_path, O_WRONLY | O_CLOEXEC) : out_fd, 1);
 		(void) dup2(err_fd, 2);
 		for (int fd = 3; fd < 256; fd++)
 			(void) close(fd);
@@ -386,7 +395,7 @@ static int croft(const char *line, const char *input)
 	}
 	argv[n] = NULL;
 	ck_assert_int_eq(pipe(out), 0);
-	ck_assert_int_eq(pipe(err), 0);
+	ck_assert_int_eq(run.has_terminal ? openpty(&err[0], &err[1], NULL, NULL, NULL) : pipe(err), 0);
 	run.pid = spawn(argv, input, out[1], err[1]);
 	close(out[1]);
 	close(err[1]);
@@ -582,6 +591,7 @@ static const struct {
 		"croft: the sandbox did not start: No KVM.\n  stage     vmm\n  code      KVM_UNAVAILABLE (EACCES)\n"
 		"  owner     customer (node-host)\n  remedy    Mend it.\n  retry     does not help\n  trace     t1\n", NULL },
 	{ "sandbox create", "hang", 130, NULL, "the sandbox " ID " goes on starting", NULL },
+	{ "sandbox create", "deaf", 130, NULL, "interrupted before the answer: `croft sandbox list` shows", NULL },
 	{ "sandbox list", "running", 0, "first", NULL, "GET /v1/sandboxes?limit=1000&nextToken=t1 " },
 	{ "sandbox list", "running", 0, "second", NULL, NULL },
 	{ "template list", "running", 1, NULL, "API_PROTOCOL", NULL }, /* {} is no list */
@@ -618,6 +628,68 @@ START_TEST(test_other)
 	if (others[_i].asked)
 		ck_assert_msg(strstr(run.log, others[_i].asked) != NULL, "asked: %s", run.log);
 	ck_assert_ptr_null(strchr(out_text(), '\x1b'));
+}
+END_TEST
+
+/* What was printed did not get there: no command is a success, and what it made can be found again. */
+static const struct {
+	const char *line;
+	int status;
+	const char *err;
+} lost[] = {
+	{ "--help", 1, "cannot write to stdout" },
+	{ "--version", 1, "cannot write to stdout" },
+	{ "sandbox create --help", 1, "cannot write to stdout" },
+	{ "sandbox list", 1, "cannot write to stdout" },
+	{ "sandbox list -o json", 1, "cannot write to stdout" },
+	{ "sandbox info " ID, 1, "cannot write to stdout" },
+	{ "sandbox kill " ID, 1, "cannot write to stdout" },
+	{ "sandbox stages " ID, 1, "cannot write to stdout" },
+	{ "node list", 1, "cannot write to stdout" },
+	{ "sandbox exec " ID " -- both", 125, "No space left on device" },
+	{ "sandbox create", 1, "the sandbox " ID " was made; `croft sandbox kill " ID "` ends it" },
+	{ "sandbox create --no-wait -o json", 1, "the sandbox " ID " was made" },
+	{ "token create", 1, "`croft token revoke x` revokes it" },
+	{ "key create --role tenant", 1, "`croft key revoke k1` revokes it" },
+};
+
+START_TEST(test_stdout_is_full)
+{
+	run.output_path = "/dev/full";
+	ck_assert_int_eq(croft(lost[_i].line, NULL), lost[_i].status);
+	ck_assert_msg(strstr(err_text(), lost[_i].err) != NULL, "stderr is: %s", err_text());
+}
+END_TEST
+
+/* A word that JSON cannot hold is refused: a command without it would be another command. */
+START_TEST(test_not_utf8)
+{
+	ck_assert_int_eq(croft("sandbox exec " ID " -- rm -r x\xff y", NULL), 125);
+	ck_assert_ptr_nonnull(strstr(err_text(), "INVALID_ARGUMENT (EILSEQ)"));
+	ck_assert_ptr_nonnull(strstr(err_text(), "Word 3 of the command"));
+	ck_assert_int_eq(croft("sandbox create --setup a\xff", NULL), 2);
+	ck_assert_ptr_nonnull(strstr(err_text(), "is no value for --setup: a text in UTF-8"));
+	ck_assert_int_eq(croft("sandbox exec -w /\xff " ID " -- true", NULL), 125);
+	ck_assert_int_eq(croft("sandbox create --env A=\xff", NULL), 2);
+	ck_assert_str_eq(run.log, ""); /* nothing was asked for */
+	ck_assert_int_eq(croft("sandbox exec " ID " -- exit7 \xc3\xa4", NULL), 7);
+	ck_assert_ptr_nonnull(strstr(run.log, "\"args\":[\"\xc3\xa4\"]"));
+}
+END_TEST
+
+START_TEST(test_progress_on_a_terminal)
+{
+	const char *skipped;
+
+	run.has_terminal = true;
+	ck_assert_int_eq(croft("sandbox create", NULL), 0);
+	ck_assert_str_eq(out_text(), ID "\n");
+	skipped = strstr(err_text(), "network");
+	ck_assert_msg(strstr(err_text(), "admit") && skipped && strstr(skipped, "vmm"), "stderr is: %s", err_text());
+	ck_assert_int_eq(croft("sandbox create -q", NULL), 0);
+	ck_assert_str_eq(err_text(), "");
+	ck_assert_int_eq(croft("sandbox create -o json", NULL), 0);
+	ck_assert_str_eq(err_text(), "");
 }
 END_TEST
 
@@ -667,6 +739,35 @@ START_TEST(test_unreachable)
 }
 END_TEST
 
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *from, int size, void *user)
+{
+	(void) listener, (void) from, (void) size, (void) user;
+	ck_assert_int_eq(write(fd, "\xff\0\0\0\0\0\0\0\1\x7f\3\1CURVE", 17), 17); /* ZeroMQ's greeting */
+	fd_close(fd);
+}
+
+/* 7281 for 7280: what answers there is no API, and the scheme is not what is wrong. */
+START_TEST(test_no_http)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct evconnlistener *listener = evconnlistener_new_bind(run.base, on_accept, NULL, LEV_OPT_CLOSE_ON_FREE, 4,
+		(struct sockaddr *) &addr, sizeof(addr));
+	socklen_t size = sizeof(addr);
+	char url[64];
+
+	ck_assert_ptr_nonnull(listener);
+	ck_assert_int_eq(getsockname(evconnlistener_get_fd(listener), (struct sockaddr *) &addr, &size), 0);
+	(void) snprintf(url, sizeof(url), "http://127.0.0.1:%u", ntohs(addr.sin_port));
+	run.url = url;
+	ck_assert_int_eq(croft("sandbox list", NULL), 1);
+	ck_assert_msg(strstr(err_text(), "code      API_PROTOCOL") != NULL, "stderr is: %s", err_text());
+	evconnlistener_free(listener);
+	run.url = "ftp://127.0.0.1";
+	ck_assert_int_eq(croft("sandbox list", NULL), 1);
+	ck_assert_ptr_nonnull(strstr(err_text(), "is no http or https address"));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cli-program");
@@ -684,6 +785,10 @@ int main(void)
 	tcase_add_test(tc, test_exec_without_i_reads_no_stdin);
 	tcase_add_test(tc, test_exec_passes_interrupt_on);
 	tcase_add_loop_test(tc, test_other, 0, ARRAY_LEN(others));
+	tcase_add_loop_test(tc, test_stdout_is_full, 0, ARRAY_LEN(lost));
+	tcase_add_test(tc, test_not_utf8);
+	tcase_add_test(tc, test_progress_on_a_terminal);
+	tcase_add_test(tc, test_no_http);
 	tcase_add_test(tc, test_import_of_an_image);
 	tcase_add_test(tc, test_without_a_key);
 	tcase_add_test(tc, test_no_proxy_for_loopback);
