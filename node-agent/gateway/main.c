@@ -140,7 +140,7 @@ int main(int argc, char **argv)
 	config_free(table, n, &options);
 	if (r < 0) {
 		err_format(&err, line, sizeof(line));
-		log_failure(LOG_LEVEL_ERROR, "croft-gateway ends", &err, "remedy", failure_info(err.code)->remedy, NULL);
+		log_failure(LOG_LEVEL_ERROR, "croft-gateway ends", &err, NULL);
 		return err.code == FAIL_CONFIG_INVALID ? 78 : 1; /* 78: systemd does not start it again */
 	}
 	return 0;

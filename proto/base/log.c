@@ -175,6 +175,8 @@ void log_failure(enum log_level level, const char *message, const struct err *er
 	va_start(args, err);
 	put_pairs(&line, args);
 	va_end(args);
+	if (level == LOG_LEVEL_ERROR)
+		put_field(&line, "remedy", failure_info(err->code)->remedy);
 	end(&line);
 }
 

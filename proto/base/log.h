@@ -26,8 +26,8 @@ void log_event(enum log_level level, const char *message, ...) __attribute__((se
 #define log_info(...) log_event(LOG_LEVEL_INFO, __VA_ARGS__, NULL)
 #define log_debug(...) log_event(LOG_LEVEL_DEBUG, __VA_ARGS__, NULL)
 
-/* A failure as one line with stage, code, component, errno and its details as fields. More fields may
- * follow as above. */
+/* A failure as one line with stage, code, component, errno and its details as fields, at LOG_LEVEL_ERROR with its
+ * remedy too. More fields may follow as above. */
 void log_failure(enum log_level level, const char *message, const struct err *err, ...)
 	__attribute__((sentinel));
 

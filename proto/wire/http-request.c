@@ -91,14 +91,29 @@ static void suspend(struct http_request *req)
 
 /* ---- answers ---- */
 
-static void respond_failure(struct http_request *req, enum fail_code code, const char *text)
+static void respond_err(struct http_request *req, const struct err *err)
 {
 	const struct failure_context context = { .responsibility = RESPONSIBILITY_MANAGED };
+
+	if (http_respond_failure(req, err, &context) < 0)
+		req->gone = true; /* no memory for an answer: the connection ends */
+}
+
+static void respond_failure(struct http_request *req, enum fail_code code, const char *text)
+{
 	struct err err = ERR_NULL;
 
 	(void) err_set(&err, code, 0, "%s", text);
-	if (http_respond_failure(req, &err, &context) < 0)
-		req->gone = true; /* no memory for an answer: the connection ends */
+	respond_err(req, &err);
+}
+
+static void respond_too_large(struct http_request *req)
+{
+	struct err err = ERR_NULL;
+
+	(void) err_set(&err, FAIL_BODY_TOO_LARGE, 0, "the request's body is over the limit");
+	err_add(&err, "limit", "%zu", req->body_max);
+	respond_err(req, &err);
 }
 
 int http_respond_failure(struct http_request *req, const struct err *err, const struct failure_context *context)
@@ -234,7 +249,7 @@ void http_read_body(struct http_request *req, size_t max,
 	req->on_whole = done;
 	req->body_user = user;
 	if (announced_body(req, &size) && size != UINT64_MAX && size > max)
-		respond_failure(req, FAIL_BODY_TOO_LARGE, "the request's body is over the limit");
+		respond_too_large(req);
 	http_request_wake(req);
 }
 
@@ -270,7 +285,7 @@ static enum MHD_Result take_piece(struct http_request *req, const char *data, si
 		return MHD_YES;
 	case BODY_COLLECT:
 		if (*size > req->body_max || buf_size(&req->body) > req->body_max - *size)
-			respond_failure(req, FAIL_BODY_TOO_LARGE, "the request's body is over the limit");
+			respond_too_large(req);
 		else if (buf_append(&req->body, data, *size) < 0)
 			respond_failure(req, FAIL_NO_MEMORY, "no memory for the request's body");
 		if (req->answered)

@@ -121,7 +121,8 @@ int init_state(
 	return r;
 }
 
-static void print_keys(const struct options *options, const struct first_keys *keys, bool json)
+/* They are shown this once: that they got there is part of the work. 0 or -EIO. */
+static int print_keys(const struct options *options, const struct first_keys *keys, bool json)
 {
 	json_t *object;
 
@@ -131,7 +132,7 @@ static void print_keys(const struct options *options, const struct first_keys *k
 			"Provider operator's key: %s\nTenant key:              %s\n\n"
 			"They are shown this once. Start the scheduler with: croft-scheduler run --state %s\n",
 			options->state, keys->provider, keys->tenant, options->state);
-		return;
+		return fflush(stdout) == 0 ? 0 : -EIO;
 	}
 	object = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "state", options->state,
 		"provider_key", keys->provider, "tenant_key", keys->tenant, "customer", FIRST,
@@ -139,6 +140,7 @@ static void print_keys(const struct options *options, const struct first_keys *k
 	(void)json_dumpf(object, stdout, JSON_INDENT(2));
 	(void)putchar('\n');
 	json_decref(object);
+	return fflush(stdout) == 0 && !ferror(stdout) ? 0 : -EIO;
 }
 
 /* Takes "-o json" and "--force" out of the arguments. false: they are wrong. */
@@ -184,10 +186,14 @@ int command_init(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 	r = init_state(&options, force, &keys, &err);
-	if (r < 0)
+	if (r < 0) {
 		log_failure(LOG_LEVEL_ERROR, "the state directory was not initialised", &err, NULL);
-	else
-		print_keys(&options, &keys, json);
+	} else {
+		r = print_keys(&options, &keys, json);
+		if (r < 0)
+			log_error("the keys could not be printed and are lost; init --force makes others", "state",
+				options.state);
+	}
 	explicit_bzero(&keys, sizeof(keys));
 	options_free(&options);
 	return r < 0 ? EXIT_FAILED : EXIT_OK;

@@ -22,7 +22,7 @@ static int command_api_doc(int argc, char **argv)
 	(void)argc;
 	(void)argv;
 	api_write_doc(stdout);
-	return EXIT_OK;
+	return fflush(stdout) == 0 ? EXIT_OK : EXIT_FAILED;
 }
 
 static int command_sample(int argc, char **argv)
@@ -30,7 +30,7 @@ static int command_sample(int argc, char **argv)
 	(void)argc;
 	(void)argv;
 	config_print_sample(options_table, options_count, stdout);
-	return EXIT_OK;
+	return fflush(stdout) == 0 ? EXIT_OK : EXIT_FAILED;
 }
 
 static int command_version(int argc, char **argv)

@@ -453,6 +453,8 @@ START_TEST(test_log)
 	}
 	ck_assert_uint_eq(lines, 2); /* one line per event, whatever is in it */
 	ck_assert_ptr_nonnull(strstr(text, "code=GUEST_PROTOCOL component=guest errno=EPROTO"));
+	ck_assert_ptr_nonnull(strstr(text, " remedy=\""));
+	ck_assert_ptr_nonnull(strstr(text, failure_info(FAIL_GUEST_PROTOCOL)->remedy));
 	ck_assert_ptr_nonnull(strstr(text, "\\x0a"));
 	ck_assert_ptr_nonnull(strstr(text, "\\x1b"));
 }

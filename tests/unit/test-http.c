@@ -52,7 +52,8 @@ START_TEST(test_read_body)
 		loop_until(world.base, &world.done);
 		ck_assert_int_eq(world.status, size == 64 ? 200 : 413);
 		if (size > 64)
-			ck_assert_ptr_nonnull(strstr(world.answer, "BODY_TOO_LARGE"));
+			ck_assert_msg(strstr(world.answer, "BODY_TOO_LARGE") && strstr(world.answer, "\"limit\":\"64\""),
+				"%s", world.answer);
 	}
 	world_close(&world);
 }
