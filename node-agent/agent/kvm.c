@@ -13,7 +13,7 @@
 
 #define API_VERSION 12
 
-static const char *hint(int err_no)
+const char *kvm_hint(int err_no)
 {
 	switch (err_no) {
 	case ENOENT:
@@ -35,7 +35,7 @@ static int unavailable(int err_no, const char *step, const char *device, struct 
 	int r = err_set(reterr, FAIL_KVM_UNAVAILABLE, err_no, "%s of %s failed", step, device);
 
 	err_add(reterr, "step", "%s", step);
-	err_add(reterr, "hint", "%s", hint(err_no));
+	err_add(reterr, "hint", "%s", kvm_hint(err_no));
 	return r;
 }
 

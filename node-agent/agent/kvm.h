@@ -13,3 +13,6 @@
 /* 0, or KVM_UNAVAILABLE with errno, a hint and the step. Without `probe` the device need only open.
  * */
 int kvm_check(const char *device, bool probe, struct err *reterr);
+
+/* What to do about an errno of it; a static text, the `hint` of the failure. */
+const char *kvm_hint(int err_no);

@@ -141,7 +141,58 @@ static const struct {
 	{ "{\"secure\":\"yes\"}", "secure" },
 	{ "{\"templateID\":9}", "templateID" },
 	{ "{\"pool\":true}", "pool" },
+	/* R184: NUL, half a surrogate pair, what is not UTF-8, in a value and in a name */
+	{ "{\"templateID\":\"a\\u0000b\"}", "body" },
+	{ "{\"setupCommand\":\"\\ud800\"}", "body" },
+	{ "{\"pool\":\"\xff\"}", "body" },
+	{ "{\"envVars\":{\"A\":\"\\u0000\"}}", "body" },
+	{ "{\"metadata\":{\"\\u0000\":\"a\"}}", "body" },
+	{ "{\"metadata\":{\"a\":\"\xc3(\"}}", "body" },
 };
+
+/* R184: a text of nearly 1 MiB where each may stand; of more, the body itself is refused. */
+static const struct {
+	const char *before, *after, *field;
+} longs[] = {
+	{ "{\"templateID\":\"", "\"}", "templateID" },
+	{ "{\"setupCommand\":\"", "\"}", "setupCommand" },
+	{ "{\"pool\":\"", "\"}", "pool" },
+	{ "{\"metadata\":{\"a\":\"", "\"}}", "metadata" },
+	{ "{\"metadata\":{\"", "\":\"a\"}}", "metadata" },
+	{ "{\"envVars\":{\"A\":\"", "\"}}", "envVars" },
+	{ "{\"envVars\":{\"", "\":\"a\"}}", "envVars" },
+};
+
+START_TEST(test_long_texts)
+{
+	CLEANUP_FREE char *body = malloc((2 << 20) + 64), *text = malloc((2 << 20) + 1);
+	struct rig rig;
+
+	rig_open(&rig);
+	rig_template(&rig, "base", "image");
+	for (size_t i = 0; i < ARRAY_LEN(longs); i++) {
+		struct answer answer;
+
+		memset(text, 'x', 1000000);
+		text[1000000] = '\0';
+		(void)sprintf(body, "%s%s%s", longs[i].before, text, longs[i].after);
+		answer = rig_call(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, body);
+		ck_assert_msg(answer.status == 400 && !strcmp(answer_code(&answer), "INVALID_ARGUMENT"),
+			"%s: %d %.300s", longs[i].before, answer.status, answer.body);
+		ck_assert_str_eq(
+			json_string_value(json_object_get(
+				json_object_get(json_object_get(answer.json, "failure"), "detail"), "field")),
+			longs[i].field);
+		ck_assert_uint_lt(strlen(answer.body), 4096); /* it is not said back */
+		answer_free(&answer);
+		memset(text, 'x', 2 << 20);
+		text[2 << 20] = '\0';
+		(void)sprintf(body, "%s%s%s", longs[i].before, text, longs[i].after);
+		rig_expect(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, body, 413, "BODY_TOO_LARGE");
+	}
+	rig_close(&rig);
+}
+END_TEST
 
 START_TEST(test_invalid_arguments)
 {
@@ -475,6 +526,7 @@ int main(void)
 	tcase_add_test(tc, test_paths_and_methods);
 	tcase_add_test(tc, test_trace);
 	tcase_add_test(tc, test_invalid_arguments);
+	tcase_add_test(tc, test_long_texts);
 	tcase_add_test(tc, test_create_without_node);
 	tcase_add_test(tc, test_templates);
 	tcase_add_test(tc, test_tokens);

@@ -10,7 +10,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -432,6 +434,44 @@ START_TEST(a_host_without_kvm_says_what_to_do)
 }
 END_TEST
 
+/* R121: absent, its module absent, not ours, in use: the errno is told, and what to do is another thing each time. */
+START_TEST(each_way_to_have_no_kvm_has_its_hint)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	char dir[64], path[96];
+	struct err err = ERR_NULL;
+	int fd;
+
+	make_dir(dir);
+	(void)snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/none", dir);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+	ck_assert_int_lt(kvm_check(addr.sun_path, true, &err), 0); /* a node without a driver behind it */
+	ck_assert_int_eq(err.err_no, ENXIO);
+	ck_assert_ptr_nonnull(strstr(err_field(&err, "hint"), "load kvm_intel or kvm_amd"));
+	(void)fd_close(fd);
+
+	(void)snprintf(path, sizeof(path), "%s/kvm", dir);
+	ck_assert_int_eq(file_replace(path, "", 0, 0000), 0);
+	ck_assert_int_eq(chmod(dir, 0755), 0);
+	if (geteuid() == 0)
+		ck_assert_int_eq(seteuid(65534), 0);
+	memset(&err, 0, sizeof(err));
+	ck_assert_int_lt(kvm_check(path, true, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_KVM_UNAVAILABLE);
+	ck_assert_int_eq(err.err_no, EACCES);
+	ck_assert_ptr_nonnull(strstr(err_field(&err, "hint"), "group kvm"));
+	if (getuid() == 0)
+		ck_assert_int_eq(seteuid(0), 0);
+	ck_assert_int_eq(dir_remove(dir), 0);
+
+	/* what no test can bring about */
+	ck_assert_ptr_nonnull(strstr(kvm_hint(ENODEV), "load kvm_intel or kvm_amd"));
+	ck_assert_ptr_nonnull(strstr(kvm_hint(EBUSY), "another hypervisor"));
+	ck_assert_ptr_nonnull(kvm_hint(EIO));
+}
+END_TEST
+
 struct jail_row {
 	const char *applied[5];
 	struct {
@@ -527,6 +567,7 @@ int main(void)
 	tcase_add_test(tcase, jobs_of_one_key_keep_their_order);
 	tcase_add_test(tcase, a_process_is_known_by_more_than_its_number);
 	tcase_add_test(tcase, a_host_without_kvm_says_what_to_do);
+	tcase_add_test(tcase, each_way_to_have_no_kvm_has_its_hint);
 	tcase_add_loop_test(
 		tcase, the_stage_says_what_of_the_jail_was_applied, 0, ARRAY_LEN(jail_rows));
 	tcase_add_test(tcase, a_forbidden_system_call_is_reported_with_its_number);
