@@ -152,6 +152,7 @@ struct node {
 	struct timer busy;
 	struct timer probe; /* of a quarantine: its next canary */
 	int64_t probe_usec; /* the next back-off */
+	uint32_t wrong_reports; /* about other nodes' sandboxes, since this scheduler started */
 	bool dirty;
 	TAILQ_ENTRY(node) in_all, in_dirty;
 	UT_hash_handle hh;
@@ -290,6 +291,8 @@ void fleet_learn_forget(struct fleet *fleet); /* frees the proofs */
 void fleet_learn_failed(struct fleet *fleet, struct sandbox *sandbox, const struct err *err);
 void fleet_learn_ready(struct fleet *fleet, struct sandbox *sandbox);
 void fleet_learn_pardoned(struct fleet *fleet, struct node *node);
+/* It speaks about what is not its own, again and again: nothing more goes there until a probe shows it well. */
+void fleet_learn_wrong(struct fleet *fleet, struct node *node);
 void fleet_learn_on_probe(struct fleet *fleet, struct node *node);
 /* A canary ended, in whatever way. */
 void fleet_learn_probe_over(struct fleet *fleet, struct node *node);

@@ -222,6 +222,26 @@ static enum against speaks_against(const struct err *err)
 	return of_node || of_guest ? AGAINST_PAIR : AGAINST_NOBODY;
 }
 
+static void quarantine(struct fleet *fleet, struct node *node, const char *why)
+{
+	node->record.health.is_proven = false;
+	set_fact(fleet, node, true, why);
+	node->probe_usec = PROBE_MIN_USEC;
+	tell(fleet, node, FAIL_NODE_QUARANTINED, why);
+	arm_probe(fleet, node, node->probe_usec);
+}
+
+void fleet_learn_wrong(struct fleet *fleet, struct node *node)
+{
+	char why[160];
+
+	if (node->record.facts[NODE_QUARANTINED].is_set)
+		return;
+	(void)snprintf(why, sizeof(why), "spoke %u times about sandboxes that are not its own (AUTH_WRONG_NODE)",
+		node->wrong_reports);
+	quarantine(fleet, node, why);
+}
+
 static void judge(struct fleet *fleet, struct node *node, const struct err *err)
 {
 	struct node_health *health = &node->record.health;
@@ -235,11 +255,7 @@ static void judge(struct fleet *fleet, struct node *node, const struct err *err)
 		stage_name(err->stage), (long long)health->against_milli / 1000,
 		(long long)health->against_milli / 100 % 10, LIMIT_MILLI / 1000,
 		LIMIT_MILLI / 100 % 10);
-	health->is_proven = false;
-	set_fact(fleet, node, true, why);
-	node->probe_usec = PROBE_MIN_USEC;
-	tell(fleet, node, FAIL_NODE_QUARANTINED, why);
-	arm_probe(fleet, node, node->probe_usec);
+	quarantine(fleet, node, why);
 }
 
 static void learn_pair(struct fleet *fleet, struct node *node, const struct sandbox *sandbox,

@@ -38,8 +38,11 @@ static void destroy_superseded(
 	id_new(fleet->rng, send->destroy.operation);
 }
 
+/* R007: how often a node may err before it is quarantined, and again before the next time. */
+#define WRONG_REPORTS_MAX 3
+
 static void wrong_node(
-	struct fleet *fleet, const struct node *node, const struct sandbox_report *report)
+	struct fleet *fleet, struct node *node, const struct sandbox_report *report)
 {
 	struct err err = ERR_NULL;
 
@@ -50,6 +53,8 @@ static void wrong_node(
 	err_add(&err, "generation", "%llu", (unsigned long long)report->generation);
 	fleet->counts.wrong_node++;
 	fleet_emit_notice(fleet, &err, node->record.id, report->sandbox);
+	if (++node->wrong_reports % WRONG_REPORTS_MAX == 0)
+		fleet_learn_wrong(fleet, node);
 }
 
 /* ---- stages ---- */

@@ -576,6 +576,35 @@ START_TEST(test_wrong_node)
 }
 END_TEST
 
+/* R007: dropped and counted each time, and nothing more is placed on who does not stop. */
+START_TEST(test_wrong_node_is_quarantined)
+{
+	struct fleet_node_view view;
+	struct fleet_counts counts;
+	const char *liar;
+
+	drive(SANDBOX_RUNNING);
+	liar = strcmp(rig.node, nodes[0]) == 0 ? nodes[1] : nodes[0];
+	for (unsigned int i = 1; i <= 3; i++) {
+		ck_assert_int_eq(fleet_node_get(rig.fleet, liar, &view), 0);
+		ck_assert(view.schedulable);
+		report_as(liar, REPORT_ENDED, true, FAIL_NONE);
+		fleet_count(rig.fleet, &counts);
+		ck_assert_uint_eq(counts.wrong_node, i);
+	}
+	ck_assert_int_eq(state(), SANDBOX_RUNNING);
+	ck_assert_int_eq(fleet_node_get(rig.fleet, liar, &view), 0);
+	ck_assert(!view.schedulable);
+	ck_assert(view.record->facts[NODE_QUARANTINED].is_set);
+	ck_assert_ptr_nonnull(strstr(view.record->facts[NODE_QUARANTINED].why, "AUTH_WRONG_NODE"));
+	ck_assert_uint_eq(rig.out.n_notices, 2);
+	ck_assert_int_eq(rig.out.notices[1].err.code, FAIL_NODE_QUARANTINED);
+	/* whose sandbox it is stays as it was */
+	ck_assert_int_eq(fleet_node_get(rig.fleet, rig.node, &view), 0);
+	ck_assert(view.schedulable);
+}
+END_TEST
+
 START_TEST(test_second_host_with_the_same_key)
 {
 	struct fleet_event event = of_node(FLEET_NODE_HELLO, nodes[0]);
@@ -838,6 +867,7 @@ static void add_tests(TCase *tcase)
 	tcase_add_test(tcase, test_liveness);
 	tcase_add_loop_test(tcase, test_facts_and_link_are_apart, 0, NODE_FACT_MAX_);
 	tcase_add_test(tcase, test_wrong_node);
+	tcase_add_test(tcase, test_wrong_node_is_quarantined);
 	tcase_add_test(tcase, test_second_host_with_the_same_key);
 	tcase_add_test(tcase, test_unknown_session_is_asked_for_a_hello);
 	tcase_add_test(tcase, test_inventory_without_the_sandbox);
