@@ -351,7 +351,8 @@ class Stack:
         sockets = [line.split()[-1] for line in open("/proc/net/unix") if run in line]
         sockets = [s for s in sockets if len(pathlib.Path(s).parent.name) == 8 and pathlib.Path(s).parent.parent == node.run]
         mounts = [line.split()[4] for line in open("/proc/self/mountinfo") if str(node.dir) in line]
-        files = [str(p) for p in node.run.glob("????????/*")] + [str(p) for p in node.state.glob("sandboxes/*/*")]
+        files = [str(p) for top, what in ((node.run, "????????"), (node.state, "sandboxes/*"))
+                 for pattern in (what, what + "/*") for p in top.glob(pattern)]
         return {"vmms": self.vmm_pids(), "sockets": sockets, "mounts": mounts, "files": files}
 
     def assert_clean(self, node):

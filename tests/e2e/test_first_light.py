@@ -105,6 +105,7 @@ class Exec(Shared):
                                   stderr=subprocess.PIPE, env=self.stack.client_env())
         try:
             client.stdout.read(1 << 16)
+            watched.append(client.pid)
             before, seen = rss(), []
             for _ in range(10):  # nobody reads: what is produced has to wait in the guest
                 time.sleep(1)
