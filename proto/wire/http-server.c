@@ -158,7 +158,7 @@ static void forget_tls(struct http_server *server)
 	server->tls_key = server->tls_cert = NULL;
 }
 
-static void on_complaint(void *user, const char *format, va_list args)
+static void __attribute__((format(printf, 2, 0))) on_complaint(void *user, const char *format, va_list args)
 {
 	struct http_server *server = user;
 
