@@ -22,7 +22,7 @@ POWEROFF = 10  # VmmExitReason
 class Machine:
     """A VM with `image` as its read-only disk and, unless told otherwise, an empty ext4 as its other."""
 
-    def __init__(self, image, disk=True, kernel="guest-kernel", disk_mib=256, **more):
+    def __init__(self, image, disk=True, kernel="guest-kernel", disk_mib=256, initramfs=True, **more):
         self.dir = tempfile.mkdtemp(prefix="croft-guest-boot-")
         self.console = os.path.join(self.dir, "console")
         shutil.copy(image, os.path.join(self.dir, "image"))
@@ -35,8 +35,8 @@ class Machine:
         disks.append((path, False, "disk"))
         self.vmm = Vmm(str(st.BIN / "croft-vmm"), self.dir)
         self.hello = Hello(os.path.join(self.dir, "vsock.sock"))
-        refused = self.vmm.start(str(st.CACHE / kernel / "vmlinux"), str(st.CACHE / kernel / "initramfs.img"),
-                                 disks, cid=3, console=self.console, **more)
+        first = str(st.CACHE / kernel / "initramfs.img") if initramfs else None
+        refused = self.vmm.start(str(st.CACHE / kernel / "vmlinux"), first, disks, cid=3, console=self.console, **more)
         assert refused is None, refused
         self.guest = Guest(self.vmm)
 
