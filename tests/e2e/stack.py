@@ -265,11 +265,12 @@ class Stack:
         image = image or tiny_image()
         self.cli_ok("template", "import", name, image)
 
-    def node(self, name="node1", start=True, **kw):
+    def node(self, name="node1", start=True, join=True, **kw):
         kw.setdefault("user", self.user)
         node = Node(self, name, **kw)
         self.nodes.append(node)
-        node.join()
+        if join:
+            node.join()
         if start:
             node.start()
         return node

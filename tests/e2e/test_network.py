@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest on the network that croft-node-helper gives it: scheduler, agent and VMM as an ordinary user, the helper as
-root, and an internet of the test's own in a network namespace."""
+"""What croft-node-helper does for a node: scheduler and agent run as an ordinary user, the helper as root, and each VMM
+with a uid and a control group of its own; a guest is on the network, with an internet of the test's own in a network
+namespace. Users, groups, processes and links are asked of the kernel."""
 import os
 import pathlib
 import subprocess
@@ -12,6 +13,8 @@ import stack as st
 from stack import PATIENCE, Process, Stack, wait_for
 from test_first_light import USER, kvm_groups
 
+FIRST_UID, UIDS = 70000, 256  # of VMs
+GROUPS = pathlib.Path("/sys/fs/cgroup")
 PUBLIC, PRIVATE, METADATA = "93.184.216.34", "10.9.0.1", "169.254.169.254"
 NAMES = {"web.example.test": [PUBLIC], "rebind.example.test": [METADATA, PRIVATE]}
 
@@ -79,9 +82,12 @@ class Network(unittest.TestCase):
         cls.stack = Stack(user=USER).__enter__()
         try:
             cls.run_dir = cls.stack.dir / "helper"
+            cls.groups = GROUPS / cls.stack.dir.name
             cls.helper = Process(cls.stack, "helper", [
                 st.BIN / "croft-node-helper", f"--helper-socket={cls.stack.dir}/helper.sock", f"--helper-user={USER}",
-                f"--helper-run={cls.run_dir}", "--network-pool=198.18.40.0/24", "--network-spares=1"])
+                f"--helper-run={cls.run_dir}", "--network-pool=198.18.40.0/24", "--network-spares=1",
+                f"--group-root={cls.groups}", f"--vmm-path={st.BIN}/croft-vmm", f"--vmm-run={cls.stack.dir}/node1/run",
+                f"--vmm-uid-first={FIRST_UID}", f"--vmm-uid-count={UIDS}"])
             cls.helper.start()
             wait_for("the helper listens", 30 * PATIENCE, lambda: (cls.stack.dir / "helper.sock").exists())
             cls.stack.template()
@@ -103,7 +109,18 @@ class Network(unittest.TestCase):
             subprocess.run(f"for n in {cls.run_dir}/netns/*; do umount $n; done; umount {cls.run_dir}/netns; nft delete table inet croft;"
                            " ip -o link show group 7282 | cut -d: -f2 | cut -d@ -f1 | xargs -rn1 ip link del", shell=True,
                            capture_output=True)
+            subprocess.run(f"rmdir {cls.groups}/* {cls.groups}", shell=True, capture_output=True)
         cls.internet.close()
+
+    def facts(self, sandbox):
+        """Of its VMM: pid, uid, gid, control group."""
+        pids = [pid for pid in self.stack.vmm_pids() if sandbox in pathlib.Path(f"/proc/{pid}/cmdline").read_text()]
+        self.assertEqual(len(pids), 1, pids)
+        status = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{pids[0]}/status").read_text().splitlines())
+        ids = {name: set(status[name].split()) for name in ("Uid", "Gid")}
+        self.assertEqual([len(ids["Uid"]), len(ids["Gid"])], [1, 1], status)
+        groups = [line[3:] for line in pathlib.Path(f"/proc/{pids[0]}/cgroup").read_text().splitlines() if line.startswith("0::")]
+        return pids[0], int(ids["Uid"].pop()), int(ids["Gid"].pop()), GROUPS / groups[0].lstrip("/")
 
     def in_guest(self, command):
         return self.stack.cli("sandbox", "exec", self.sandbox, "--", "sh", "-c", command)
@@ -132,10 +149,35 @@ class Network(unittest.TestCase):
             # refused on the way, not a client that failed by itself
             self.assertRegex(done.stderr, rb"guest-fetch: (connect|rebind.example.test): ", host)
         # and the host does get there: it is no accident
-        run("wget" if pathlib.Path("/usr/bin/wget").exists() else "curl", f"http://{PRIVATE}/")
+        run(*(("wget", "-O", "/dev/null") if pathlib.Path("/usr/bin/wget").exists() else ("curl",)), f"http://{PRIVATE}/")
+
+    def test_d_a_uid_and_a_group_of_its_own(self):
+        other = self.stack.create()
+        mine, theirs = self.facts(self.sandbox), self.facts(other)
+        for sandbox, (_, uid, gid, group) in ((self.sandbox, mine), (other, theirs)):
+            self.assertTrue(FIRST_UID <= uid < FIRST_UID + UIDS, uid)
+            self.assertEqual(gid, USER)
+            self.assertEqual(group, self.groups / sandbox)
+            self.assertTrue(192 << 20 < int((group / "memory.max").read_text()) < 400 << 20)
+            self.assertLess(int((group / "pids.max").read_text()), 100)
+            self.assertRegex((group / "cpu.max").read_text(), r"^\d+ 100000$")
+        self.assertNotEqual(mine[1], theirs[1])
+        stages = {s["stage"]: s for s in self.stack.cli_json("sandbox", "stages", other)["records"]}
+        self.assertEqual(stages["jail"]["outcome"], "ok", stages["jail"])
+
+        # R032: the kernel takes one VM's memory away; its failure has its own code, and nobody else's VM is harmed
+        (theirs[3] / "memory.max").write_text("4M")
+        wait_for("it ends", 20 * PATIENCE, lambda: not pathlib.Path(f"/proc/{theirs[0]}").exists())
+        wait_for("its end is known", 20 * PATIENCE,
+                 lambda: b"HOST_OOM" in self.stack.cli("sandbox", "info", other, "-o", "json").stdout)
+        wait_for("its group is gone", 20 * PATIENCE, lambda: not theirs[3].exists())
+        self.assertEqual(self.facts(self.sandbox), mine)
+        done = self.in_guest("true")
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_d_agent_killed_and_back(self):
         self.in_guest(f"(while :; do fetch {PUBLIC} 9 >/dev/null && date +%s >>/tmp/reached; sleep 1; done) >/dev/null 2>&1 &")
+        before = self.facts(self.sandbox)
         self.node.agent.kill9()
         away = time.time()
         time.sleep(20)  # what the guest does meanwhile is what is looked at
@@ -143,18 +185,26 @@ class Network(unittest.TestCase):
         self.node.start_agent()
         self.node.wait_ready()
         reached = [int(t) for t in self.in_guest("cat /tmp/reached").stdout.split()]
+        self.assertEqual(self.facts(self.sandbox), before)
         self.assertTrue([t for t in reached if away + 5 < t < back - 2], (away, back, reached))
         done = self.fetch("web.example.test")  # its resolver is back
         self.assertEqual((done.returncode, done.stdout), (0, b"hello from outside\n"), done.stderr)
 
     def test_e_helper_killed_and_back(self):
+        before = self.facts(self.sandbox)
         self.helper.kill9()
         self.assertEqual(self.fetch(PUBLIC).stdout, b"hello from outside\n")  # what runs goes on
+        self.node.agent.kill9()
         self.helper.start()
+        self.node.start_agent()
         wait_for("the agent has the helper again", 60 * PATIENCE, lambda: self.node.said("croft-node-helper is there"))
+        self.node.wait_ready()
+        wait_for("exec works again", 30 * PATIENCE, lambda: self.in_guest("true").returncode == 0)
+        self.assertEqual(self.facts(self.sandbox), before)
 
     def test_f_nothing_is_left(self):
         self.stack.cli_ok("sandbox", "kill", self.sandbox)
         self.stack.assert_clean(self.node)
+        self.assertEqual([p.name for p in self.groups.iterdir() if p.is_dir()], [])
         wait_for("the slot is gone but for the spare", 60 * PATIENCE, lambda: self.links() <= 1)
         self.assertEqual(list((self.run_dir / "slots").iterdir()), [])
