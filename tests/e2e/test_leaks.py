@@ -3,7 +3,7 @@
 groups, mounts, sockets and loop devices, files. The VMM is the stub (tests/lib/stub-vmm.c), so that rounds are many; the
 agent, the helper with its network and control groups, the gateway and the scheduler are the real ones.
 
-CROFT_ROUNDS is the number of rounds (100); a tenth of them fail, each at another point of the start."""
+CROFT_ROUNDS is the number of rounds (50); a tenth of them fail, each at another point of the start."""
 import json
 import os
 import pathlib
@@ -19,7 +19,7 @@ import stack as st
 from stack import PATIENCE, Process, Stack, wait_for
 from test_first_light import USER, kvm_groups
 
-ROUNDS = int(os.environ.get("CROFT_ROUNDS", "100"))
+ROUNDS = int(os.environ.get("CROFT_ROUNDS", "50"))
 WORKERS = 4
 GROUPS = pathlib.Path("/sys/fs/cgroup")
 # What a stub does (its image says so), and the code of the start that fails by it.
@@ -31,7 +31,7 @@ def output(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
-class Rounds(unittest.TestCase):
+class Leaks(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         if os.geteuid() != 0:
@@ -74,7 +74,8 @@ class Rounds(unittest.TestCase):
 
     @classmethod
     def create(cls, mode, *more):
-        done = cls.stack.cli("sandbox", "create", "--template", mode, "--memory", "192M", "--timeout", "2h", *more, "-o", "json")
+        done = cls.stack.cli("sandbox", "create", "--template", mode, "--memory", "192M", "--disk", "64M",
+                             "--timeout", "2h", *more, "-o", "json")
         if done.returncode == 0:
             return json.loads(done.stdout)["sandboxID"]
         return done.stdout + done.stderr

@@ -142,17 +142,18 @@ static void later(struct stub *stub)
 		clock_monotonic_usec() + (is_mode(stub, "slow") ? SLOW_MS * USEC_PER_MSEC : 1);
 }
 
-/* /dev/kvm, kernel, initramfs, disks, vsock, console: what is not looked at is closed. */
+/* /dev/kvm, kernel, initramfs, disks, vsock, console, TAP: what is not looked at is closed. */
 static bool start(struct stub *stub, const Croft__VmmStart *request, int *fds, size_t n_fds)
 {
 	size_t disk = 2 + (request->has_initramfs ? 1 : 0), vsock = disk + request->n_disks;
-	size_t want = vsock + (request->vsock ? 1 : 0) + (request->has_console ? 1 : 0);
+	size_t console = vsock + (request->vsock ? 1 : 0);
+	size_t want = console + (request->has_console ? 1 : 0) + (request->net ? 1 : 0);
 
 	if (n_fds != want || stub->step != STEP_WAITING || stub->vsock_fd >= 0)
 		return false;
 	read_mode(stub, request, request->n_disks > 0 ? fds[disk] : -1);
 	if (request->has_console && !is_mode(stub, "refuse"))
-		(void)fd_write_all(fds[want - 1], "stub guest\n", 11);
+		(void)fd_write_all(fds[console], "stub guest\n", 11);
 	if (is_mode(stub, "refuse"))
 		return false;
 	if (request->vsock) {
