@@ -20,6 +20,7 @@
 #include "suite.h"
 #include "tap.h"
 
+#define HUNG_MAX 1
 #define UP_MSEC (60 * 1000) /* from start to the guest's first word, in an emulated host */
 #define MEMORY_MIB 64
 #define FDS_MAX 8
@@ -146,6 +147,22 @@ static const char *start(struct suite *suite, struct watch *watch, unsigned int 
 	return send_start(watch->control, &message, fds, 7);
 }
 
+/* Whether the case of a guest that hung is made once more, in a guest of its own: seen once in some thousand cases in the
+ * emulated host and not again in the same case (docs/decisions/0002). Not on a real KVM; not when the VMM itself was late. */
+static bool is_forgiven(struct suite *suite, const struct villain_instance *instance, const struct watch_result *result)
+{
+	const char *host = getenv("CROFT_KVM_HOST");
+	char name[128];
+
+	if (result->outcome != OUTCOME_WEDGED || strcmp(result->text, WATCH_HANGS) != 0 || !host ||
+		strcmp(host, "emulated") != 0 || suite->hung >= HUNG_MAX)
+		return false;
+	suite->hung++;
+	suite_name(instance, name, sizeof(name));
+	(void) printf("# emulated host: the guest hung in %s; it is made again in another\n", name);
+	return true;
+}
+
 /* The cases of one guest. The number of those that were counted; the last one is counted when the guest has ended. */
 static unsigned int run_guest(struct suite *suite, unsigned int first, unsigned int count, unsigned int stride)
 {
@@ -187,8 +204,11 @@ static unsigned int run_guest(struct suite *suite, unsigned int first, unsigned 
 		watch_end(&watch, &result);
 	(void) fd_close(results);
 	n = goes_on && n > 0 ? n : n + 1;
-	if (villain_find(first + (n - 1) * stride, &instance))
+	if (villain_find(first + (n - 1) * stride, &instance)) {
+		if (!goes_on && is_forgiven(suite, &instance, &result))
+			return n - 1;
 		suite_count(suite, &instance, &result);
+	}
 	return n;
 }
 

@@ -146,7 +146,7 @@ bool watch_line(struct watch *watch, int64_t msec, char line[static 256], struct
 
 	while (!take_line(watch, line)) {
 		if (clock_monotonic_usec() > until)
-			return say(ret, OUTCOME_WEDGED, "the case does not end");
+			return say(ret, OUTCOME_WEDGED, WATCH_HANGS);
 		if (!turn(watch, true, ret))
 			return false;
 	}

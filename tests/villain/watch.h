@@ -26,6 +26,8 @@ struct watch {
 	size_t n;
 };
 
+#define WATCH_HANGS "the case does not end" /* the text of WEDGED when the VMM is well and its guest says nothing */
+
 /* False: the control socket cannot be connected. */
 bool watch_init(struct watch *watch, pid_t pid, const char *control_path, int results);
 /* The next line, within `msec`. False: *ret says why not; the process is to be ended. */
