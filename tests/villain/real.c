@@ -20,7 +20,7 @@
 #include "suite.h"
 #include "tap.h"
 
-#define HUNG_MAX 1
+#define GLITCHES_MAX 2
 #define UP_MSEC (60 * 1000) /* from start to the guest's first word, in an emulated host */
 #define MEMORY_MIB 64
 #define FDS_MAX 8
@@ -147,19 +147,19 @@ static const char *start(struct suite *suite, struct watch *watch, unsigned int 
 	return send_start(watch->control, &message, fds, 7);
 }
 
-/* Whether the case of a guest that hung is made once more, in a guest of its own: seen once in some thousand cases in the
- * emulated host and not again in the same case (docs/decisions/0002). Not on a real KVM; not when the VMM itself was late. */
+/* Whether the case of a guest that hung or whose CPU shut down is made once more, in another guest: each was seen once in some
+ * thousand cases in the emulated host, and not again in the same case (docs/decisions/0002). Not on a real KVM; not when the
+ * VMM itself was late. */
 static bool is_forgiven(struct suite *suite, const struct villain_instance *instance, const struct watch_result *result)
 {
 	const char *host = getenv("CROFT_KVM_HOST");
 	char name[128];
 
-	if (result->outcome != OUTCOME_WEDGED || strcmp(result->text, WATCH_HANGS) != 0 || !host ||
-		strcmp(host, "emulated") != 0 || suite->hung >= HUNG_MAX)
+	if (!result->is_guests || !host || strcmp(host, "emulated") != 0 || suite->glitches >= GLITCHES_MAX)
 		return false;
-	suite->hung++;
+	suite->glitches++;
 	suite_name(instance, name, sizeof(name));
-	(void) printf("# emulated host: the guest hung in %s; it is made again in another\n", name);
+	(void) printf("# emulated host: %s: %s; it is made again in another guest\n", name, result->text);
 	return true;
 }
 

@@ -13,7 +13,7 @@ struct suite {
 	char directory[32], control_path[64], vsock_path[64];
 	int disk_fd;
 	int tap_fd; /* real.c; -1: none */
-	unsigned int hung; /* real.c: guests that hung and whose case was made again */
+	unsigned int glitches; /* real.c: guests whose case was made again */
 	bool is_verbose, stop_at_first;
 	struct {
 		unsigned int cases, pass, reject, skip, fail, wedged;

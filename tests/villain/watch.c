@@ -145,8 +145,10 @@ bool watch_line(struct watch *watch, int64_t msec, char line[static 256], struct
 	int64_t until = clock_monotonic_usec() + msec * 1000;
 
 	while (!take_line(watch, line)) {
-		if (clock_monotonic_usec() > until)
-			return say(ret, OUTCOME_WEDGED, WATCH_HANGS);
+		if (clock_monotonic_usec() > until) {
+			ret->is_guests = true;
+			return say(ret, OUTCOME_WEDGED, "the case does not end");
+		}
 		if (!turn(watch, true, ret))
 			return false;
 	}
@@ -211,6 +213,7 @@ void watch_end(struct watch *watch, struct watch_result *ret)
 		(void) say(ret, OUTCOME_WEDGED, "SIGTERM does not end it");
 	} else if (WIFSIGNALED(status) || WEXITSTATUS(status) != EXIT_SIGNAL) {
 		(void) say(ret, OUTCOME_FAIL, "");
+		ret->is_guests = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_TRIPLE_FAULT;
 		(void) snprintf(ret->text, sizeof(ret->text), "it ended with %s %d", WIFSIGNALED(status) ? "signal" : "status",
 			WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	}

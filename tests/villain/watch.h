@@ -14,6 +14,8 @@ enum outcome_kind { OUTCOME_PASS, OUTCOME_REJECT, OUTCOME_SKIP, OUTCOME_FAIL, OU
 struct watch_result {
 	enum outcome_kind outcome;
 	char text[256];
+	/* the VMM is well, its guest is not: it says nothing any more, or its CPU shut down */
+	bool is_guests;
 };
 
 struct watch {
@@ -25,8 +27,6 @@ struct watch {
 	char line[1024];   /* what came and was not taken */
 	size_t n;
 };
-
-#define WATCH_HANGS "the case does not end" /* the text of WEDGED when the VMM is well and its guest says nothing */
 
 /* False: the control socket cannot be connected. */
 bool watch_init(struct watch *watch, pid_t pid, const char *control_path, int results);
