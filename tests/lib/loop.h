@@ -44,15 +44,3 @@ static inline void loop_for(struct event_base *base, int ms)
 		ck_assert_int_ge(event_base_loop(base, EVLOOP_ONCE), 0);
 	event_free(timer);
 }
-
-/* Runs one suite in fork mode; the exit status of a test's main(). */
-static inline int loop_run(Suite *suite)
-{
-	SRunner *runner = srunner_create(suite);
-	int failed;
-
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
-}

@@ -19,6 +19,7 @@
 
 #include "base/fd.h"
 #include "helper/message.h"
+#include "lib/suite.h"
 #include "network/netns.h"
 #include "world.h"
 
@@ -461,12 +462,6 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int failed;
-
 	find_helper();
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite());
 }

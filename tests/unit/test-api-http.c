@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 #include <stdio.h>
 
+#include "lib/suite.h"
 #include "server/history.h"
 #include "test-api-rig.h"
 
@@ -537,5 +538,5 @@ int main(void)
 	tcase_add_test(tc, test_doc_is_what_the_table_says);
 	tcase_add_test(tc, test_insecure_is_asked_for);
 	suite_add_tcase(suite, tc);
-	return loop_run(suite);
+	return suite_run(suite);
 }

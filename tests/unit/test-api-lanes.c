@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "lib/suite.h"
 #include "server/message.h"
 #include "test-api-rig.h"
 
@@ -233,5 +234,5 @@ int main(void)
 	tcase_add_test(tc, test_relay_client_leaves);
 	tcase_add_test(tc, test_relay_node_cut);
 	suite_add_tcase(suite, tc);
-	return loop_run(suite);
+	return suite_run(suite);
 }

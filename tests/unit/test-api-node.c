@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "lib/suite.h"
 #include "server/link-private.h"
 #include "server/message.h"
 #include "test-api-rig.h"
@@ -696,5 +697,5 @@ int main(void)
 	tcase_add_test(tc, test_report_about_anothers_sandbox);
 	tcase_add_test(tc, test_garbage_is_refused);
 	suite_add_tcase(suite, tc);
-	return loop_run(suite);
+	return suite_run(suite);
 }

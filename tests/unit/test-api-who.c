@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "lib/suite.h"
 #include "test-api-rig.h"
 
 #define COPY(to, from) ((void)snprintf(to, sizeof(to), "%s", from))
@@ -630,5 +631,5 @@ int main(void)
 	tcase_add_test(tc, test_idempotent_secrets_are_shown_once);
 	tcase_add_test(tc, test_backup_restore_check);
 	suite_add_tcase(suite, tc);
-	return loop_run(suite);
+	return suite_run(suite);
 }

@@ -16,6 +16,7 @@
 #include "base/config.h"
 #include "base/fd.h"
 #include "lib/loop.h"
+#include "lib/suite.h"
 
 static char dir[64];
 
@@ -539,5 +540,5 @@ int main(void)
 	tcase_add_test(tc, test_config_nul);
 	tcase_add_test(tc, test_config_texts);
 	suite_add_tcase(suite, tc);
-	return loop_run(suite);
+	return suite_run(suite);
 }

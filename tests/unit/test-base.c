@@ -24,6 +24,7 @@
 #include "base/rng.h"
 #include "base/sm.h"
 #include "lib/loop.h"
+#include "lib/suite.h"
 
 /* ---- buf ---- */
 
@@ -525,5 +526,5 @@ int main(void)
 	tcase_add_test(tc, test_log_level);
 	tcase_add_loop_test(tc, test_log_never_blocks, 0, 2);
 	suite_add_tcase(suite, tc);
-	return loop_run(suite);
+	return suite_run(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "lib/loop.h"
+#include "lib/suite.h"
 #include "test-wire-rig.h"
 #include "wire/check.h"
 
@@ -305,5 +306,5 @@ int main(void)
 	tcase_add_test(tc, test_message_twice);
 	tcase_add_test(tc, test_fuzz);
 	suite_add_tcase(suite, tc);
-	return loop_run(suite);
+	return suite_run(suite);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/exec-stream.h"
+#include "lib/suite.h"
 
 struct seen {
 	char text[1024];
@@ -156,17 +157,11 @@ int main(void)
 {
 	Suite *suite = suite_create("cli-exec");
 	TCase *tc = tcase_create("stream");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tc, test_cut_anywhere);
 	tcase_add_test(tc, test_byte_by_byte);
 	tcase_add_loop_test(tc, test_refused, 0, ARRAY_LEN(refused));
 	tcase_add_test(tc, test_frame_over_the_limit);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return suite_run(suite);
 }

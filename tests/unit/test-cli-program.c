@@ -20,6 +20,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "lib/suite.h"
 #include "wire/base64.h"
 #include "wire/http-server.h"
 #include "wire/json.h"
@@ -772,8 +773,6 @@ int main(void)
 {
 	Suite *suite = suite_create("cli-program");
 	TCase *tc = tcase_create("program");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_set_timeout(tc, 30);
@@ -794,9 +793,5 @@ int main(void)
 	tcase_add_test(tc, test_no_proxy_for_loopback);
 	tcase_add_test(tc, test_unreachable);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return suite_run(suite);
 }

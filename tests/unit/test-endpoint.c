@@ -15,6 +15,7 @@
 #include <zmq.h>
 
 #include "lib/loop.h"
+#include "lib/suite.h"
 #include "wire/endpoint.h"
 
 #define NODES 2
@@ -687,5 +688,5 @@ int main(void)
 	tcase_add_test(tc, test_counter_is_not_to_be_guessed);
 	tcase_add_test(tc, test_handshake_rate);
 	suite_add_tcase(suite, tc);
-	return loop_run(suite);
+	return suite_run(suite);
 }

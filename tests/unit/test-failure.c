@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "lib/loop.h"
+#include "lib/suite.h"
 
 #define DOC_MAX (1024 * 1024)
 
@@ -214,5 +215,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_triple, 0, (int) ARRAY_LEN(triples));
 	tcase_add_test(tc, test_document);
 	suite_add_tcase(suite, tc);
-	return loop_run(suite);
+	return suite_run(suite);
 }

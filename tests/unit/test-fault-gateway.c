@@ -12,6 +12,7 @@
 #include "gateway/guest-wire.h"
 #include "gateway/process-json.h"
 #include "lib/fault.h"
+#include "lib/suite.h"
 
 static const char start_json[] = "{\"process\":{\"cmd\":\"/bin/sh\",\"args\":[\"-c\",\"echo hi\"],"
 				 "\"envs\":{\"A\":\"1\",\"B\":\"2\"},\"cwd\":\"/tmp\"},\"tag\":\"t\",\"stdin\":true}";
@@ -96,14 +97,8 @@ int main(void)
 {
 	Suite *suite = suite_create("fault-gateway");
 	TCase *tcase = tcase_create("faults");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tcase, a_request_is_passed_on_whole_or_refused, 0, (int)ARRAY_LEN(requests));
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return suite_run(suite);
 }

@@ -22,6 +22,7 @@
 #include "core/supervisor.h"
 #include "lib/fault.h"
 #include "lib/loop.h"
+#include "lib/suite.h"
 
 #define ID "aaaaaaaaaaaaaaaaaaaa"
 #define OTHER "cccccccccccccccccccc"
@@ -540,8 +541,6 @@ int main(void)
 {
 	Suite *suite = suite_create("fault-node");
 	TCase *tcase = tcase_create("faults");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 120);
@@ -552,9 +551,5 @@ int main(void)
 	tcase_add_test(tcase, the_spool_reads_again_what_it_could_not);
 	tcase_add_loop_test(tcase, an_image_is_whole_or_not_there, 0, 3);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return suite_run(suite);
 }

@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "fleet/fleet.h"
 #include "lib/fault.h"
+#include "lib/suite.h"
 #include "store/store.h"
 
 #define POOL "pool"
@@ -258,8 +259,6 @@ int main(void)
 {
 	Suite *suite = suite_create("fault-scheduler");
 	TCase *fleet = tcase_create("fleet"), *store = tcase_create("store");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(fleet, 120);
 	tcase_add_test(fleet, the_fleet_says_when_it_lost_something);
@@ -269,9 +268,5 @@ int main(void)
 	tcase_add_loop_test(store, a_batch_is_all_or_nothing, 0, 2);
 	tcase_add_test(store, loading_fails_cleanly);
 	suite_add_tcase(suite, store);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return suite_run(suite);
 }

@@ -16,6 +16,7 @@
 #include "base/config.h"
 #include "base/fd.h"
 #include "lib/fault.h"
+#include "lib/suite.h"
 #include "wire/messages.h"
 
 #define ID "aaaaaaaaaaaaaaaaaaaa"
@@ -348,8 +349,6 @@ int main(void)
 {
 	Suite *suite = suite_create("fault-wire");
 	TCase *tcase = tcase_create("faults");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_loop_test(tcase, file_replace_is_all_or_nothing, 0, (int)ARRAY_LEN(kinds));
@@ -359,9 +358,5 @@ int main(void)
 	tcase_add_test(tcase, config_is_loaded_or_refused);
 	tcase_add_loop_test(tcase, codecs_fail_cleanly, 0, (int)ARRAY_LEN(round_trips));
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+	return suite_run(suite);
 }

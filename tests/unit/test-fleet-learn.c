@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "fleet/fleet.h"
+#include "lib/suite.h"
 
 #define POOL "pool"
 #define N_NODES 4
@@ -548,8 +549,6 @@ int main(void)
 {
 	Suite *suite = suite_create("fleet-learn");
 	TCase *tcase = tcase_create("learn");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, setup, teardown);
@@ -564,9 +563,5 @@ int main(void)
 	tcase_add_test(tcase, test_chance_is_not_guilt);
 	tcase_add_test(tcase, test_a_deleted_start_speaks_too);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run(suite);
 }

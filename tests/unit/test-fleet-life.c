@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "fleet/fleet.h"
+#include "lib/suite.h"
 
 #define POOL "pool"
 #define DIGEST "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -667,8 +668,6 @@ int main(void)
 {
 	Suite *suite = suite_create("fleet-life");
 	TCase *tc = tcase_create("fleet-life");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
@@ -685,9 +684,5 @@ int main(void)
 	tcase_add_test(tc, test_quota_is_free_when_fenced);
 	tcase_add_test(tc, test_restore);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return suite_run(suite);
 }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "fleet/fleet.h"
+#include "lib/suite.h"
 
 #define POOL "pool"
 #define DIGEST "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -263,8 +264,6 @@ int main(void)
 {
 	Suite *suite = suite_create("fleet-queue");
 	TCase *tcase = tcase_create("queue");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, test_no_tenant_starves_another);
@@ -274,9 +273,5 @@ int main(void)
 	tcase_add_test(tcase, test_nobody_fills_the_queue);
 	tcase_add_test(tcase, test_waiting_costs_no_attempt);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run(suite);
 }

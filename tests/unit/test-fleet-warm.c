@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "fleet/fleet.h"
+#include "lib/suite.h"
 
 #define POOL "pool"
 #define DIGEST "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -425,8 +426,6 @@ int main(void)
 {
 	Suite *suite = suite_create("fleet-warm");
 	TCase *tcase = tcase_create("fleet-warm");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, setup, teardown);
@@ -438,9 +437,5 @@ int main(void)
 	tcase_add_test(tcase, test_late_words_about_the_warm_generation);
 	tcase_add_test(tcase, test_a_request_without_room_comes_first);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run(suite);
 }

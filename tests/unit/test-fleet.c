@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "fleet/fleet.h"
+#include "lib/suite.h"
 
 #define POOL "pool"
 #define DIGEST "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -886,15 +887,9 @@ int main(void)
 {
 	Suite *suite = suite_create("fleet");
 	TCase *tcase = tcase_create("fleet");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	add_tests(tcase);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run(suite);
 }

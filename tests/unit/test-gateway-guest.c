@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "guest/server.h"
+#include "lib/suite.h"
 #include "unit/test-gateway-rig.h"
 #include "wire/base64.h"
 
@@ -321,8 +322,6 @@ int main(void)
 {
 	Suite *suite = suite_create("gateway-guest");
 	TCase *tc = tcase_create("guest");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_set_timeout(tc, 60);
@@ -337,9 +336,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_refused, 0, ARRAY_LEN(refused));
 	tcase_add_test(tc, test_guest_that_dies);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return suite_run(suite);
 }

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "lib/suite.h"
 
 #define PATIENCE_MS 15000
 
@@ -142,17 +143,11 @@ int main(void)
 {
 	Suite *suite = suite_create("gateway-program");
 	TCase *tc = tcase_create("program");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_set_timeout(tc, 30);
 	tcase_add_loop_test(tc, test_ready_and_stop, 0, ARRAY_LEN(signals));
 	tcase_add_loop_test(tc, test_refused, 0, ARRAY_LEN(refused));
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return suite_run(suite);
 }

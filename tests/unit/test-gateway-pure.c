@@ -15,6 +15,7 @@
 #include "gateway/process-event.h"
 #include "gateway/process-json.h"
 #include "gateway/target.h"
+#include "lib/suite.h"
 #include "pb/guest.pb-c.h"
 #include "wire/base64.h"
 
@@ -296,8 +297,6 @@ int main(void)
 {
 	Suite *suite = suite_create("gateway-pure");
 	TCase *tc = tcase_create("pure");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tc, test_target, 0, ARRAY_LEN(targets));
 	tcase_add_loop_test(tc, test_base64, 0, ARRAY_LEN(base64s));
@@ -310,9 +309,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_hostile_events, 0, 8);
 	tcase_add_loop_test(tc, test_hostile_requests, 0, 8);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return suite_run(suite);
 }

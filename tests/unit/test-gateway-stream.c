@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/frame.h"
+#include "lib/suite.h"
 #include "wire/base64.h"
 #include "pb/node.pb-c.h"
 #include "unit/test-gateway-rig.h"
@@ -355,8 +356,6 @@ int main(void)
 {
 	Suite *suite = suite_create("gateway-stream");
 	TCase *tc = tcase_create("stream");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_set_timeout(tc, 60);
@@ -376,9 +375,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_agent_that_sends_nonsense, 0, ARRAY_LEN(nonsense));
 	tcase_add_test(tc, test_newest_agent_wins);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/suite.h"
 #include "unit/test-gateway-rig.h"
 
 static struct rig rig;
@@ -426,8 +427,6 @@ int main(void)
 {
 	Suite *suite = suite_create("gateway-wire");
 	TCase *tc = tcase_create("wire");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_set_timeout(tc, 30);
@@ -443,9 +442,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_unary, 0, ARRAY_LEN(unary));
 	tcase_add_test(tc, test_connect_to_a_process);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return suite_run(suite);
 }

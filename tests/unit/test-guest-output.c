@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "guest/output.h"
+#include "lib/suite.h"
 
 #define TOTAL (1u << 20)
 
@@ -113,17 +114,11 @@ int main(void)
 {
 	Suite *suite = suite_create("guest-output");
 	TCase *t = tcase_create("output");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(t, 30);
 	tcase_add_loop_test(t, test_model, 0, (int) ARRAY_LEN(most));
 	tcase_add_loop_test(t, test_room, 0, (int) ARRAY_LEN(most));
 	tcase_add_test(t, test_empty);
 	suite_add_tcase(suite, t);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed > 0;
+	return suite_run(suite);
 }

@@ -20,6 +20,7 @@
 #include "base/frame.h"
 #include "guest/server.h"
 #include "lib/guest-client.h"
+#include "lib/suite.h"
 #include "pb/guest.pb-c.h"
 
 static const struct {
@@ -815,11 +816,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed > 0;
+	return suite_run(suite());
 }

@@ -13,6 +13,7 @@
 #include "base/util.h"
 #include "guest/env.h"
 #include "guest/user.h"
+#include "lib/suite.h"
 
 static const char passwd[] =
 	"root:x:0:0:root:/root:/bin/bash\n"
@@ -211,8 +212,6 @@ int main(void)
 {
 	Suite *suite = suite_create("guest-user");
 	TCase *t = tcase_create("user");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_loop_test(t, test_find, 0, (int) ARRAY_LEN(rows));
@@ -221,9 +220,5 @@ int main(void)
 	tcase_add_test(t, test_no_regular_file);
 	tcase_add_test(t, test_env);
 	suite_add_tcase(suite, t);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed > 0;
+	return suite_run(suite);
 }

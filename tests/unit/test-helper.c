@@ -11,6 +11,7 @@
 
 #include "base/rng.h"
 #include "helper/message.h"
+#include "lib/suite.h"
 #include "pb/node.pb-c.h"
 
 #define ID "abcdefghijklmnopqrst"
@@ -298,11 +299,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int failed;
-
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite());
 }

@@ -3,6 +3,7 @@
  * The HTTP client against our own server: bodies in both directions with back-pressure and bounded memory,
  * time limits, broken answers, cancelling, a connection that was given.
  */
+#include "lib/suite.h"
 #include "test-http-rig.h"
 
 static bool on_data(struct http_call *call, const void *data, size_t size, void *user)
@@ -389,5 +390,5 @@ int main(void)
 	tcase_add_test(tc, test_many);
 	tcase_add_test(tc, test_header_injection);
 	suite_add_tcase(suite, tc);
-	return loop_run(suite);
+	return suite_run(suite);
 }

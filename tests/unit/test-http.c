@@ -3,6 +3,7 @@
  * The HTTP server against raw bytes and against our own client: framing that could be read in two ways, clients
  * that go away, half-closed clients, pipelines, limits, stopping.
  */
+#include "lib/suite.h"
 #include "test-http-rig.h"
 
 START_TEST(test_simple)
@@ -284,5 +285,5 @@ int main(void)
 	tcase_add_test(tc, test_stop_while_waiting);
 	tcase_add_test(tc, test_listen_failed);
 	suite_add_tcase(suite, tc);
-	return loop_run(suite);
+	return suite_run(suite);
 }

@@ -16,6 +16,7 @@
 #include "image/child.h"
 #include "image/digest.h"
 #include "image/disk.h"
+#include "lib/suite.h"
 
 static char dir[64], path[96], template[96];
 
@@ -161,8 +162,6 @@ int main(void)
 {
 	Suite *suite = suite_create("image-disk");
 	TCase *t = tcase_create("disk");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_set_timeout(t, 30);
@@ -173,9 +172,5 @@ int main(void)
 	tcase_add_test(t, test_digest);
 	tcase_add_test(t, test_child);
 	suite_add_tcase(suite, t);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed > 0;
+	return suite_run(suite);
 }

@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "image/kernel.h"
+#include "lib/suite.h"
 
 #define SETUP_SECTORS 2u
 #define PAYLOAD_AT 64u /* after the setup sectors */
@@ -518,8 +519,6 @@ int main(void)
 {
 	Suite *suite = suite_create("image-kernel");
 	TCase *t = tcase_create("kernel");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, setup, teardown);
@@ -535,9 +534,5 @@ int main(void)
 	tcase_add_test(t, test_deadline);
 	tcase_add_test(t, test_no_image);
 	suite_add_tcase(suite, t);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed > 0;
+	return suite_run(suite);
 }

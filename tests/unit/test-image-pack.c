@@ -19,6 +19,7 @@
 #include "base/util.h"
 #include "image/digest.h"
 #include "image/pack.h"
+#include "lib/suite.h"
 
 static char dir[64], tar[96], image[96], listing[160];
 
@@ -365,8 +366,6 @@ int main(void)
 {
 	Suite *suite = suite_create("image-pack");
 	TCase *t = tcase_create("pack");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_set_timeout(t, 30);
@@ -382,9 +381,5 @@ int main(void)
 	tcase_add_test(t, test_folder);
 	tcase_add_test(t, test_squashfs_is_taken_as_it_is);
 	suite_add_tcase(suite, t);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed > 0;
+	return suite_run(suite);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/loop.h"
+#include "lib/suite.h"
 #include "wire/json.h"
 
 static const char *text(const json_t *object, const char *key)
@@ -218,5 +219,5 @@ int main(void)
 	tcase_add_test(tc, test_parse_error_of_the_future);
 	tcase_add_test(tc, test_typed_reads);
 	suite_add_tcase(suite, tc);
-	return loop_run(suite);
+	return suite_run(suite);
 }

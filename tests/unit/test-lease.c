@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "core/supervisor.h"
+#include "lib/suite.h"
 
 #define ID "aaaaaaaaaaaaaaaaaaaa"
 #define OTHER "ddddddddddddddddddda"
@@ -441,8 +442,6 @@ int main(void)
 {
 	Suite *suite = suite_create("lease");
 	TCase *tcase = tcase_create("lease");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, test_a_lease_counts_from_the_heartbeat_that_it_answers);
@@ -457,9 +456,5 @@ int main(void)
 	tcase_add_test(tcase, test_a_new_agent_asks_first);
 	tcase_add_test(tcase, test_a_torn_record_vouches_for_nothing);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run(suite);
 }

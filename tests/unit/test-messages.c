@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/suite.h"
 #include "wire/messages.h"
 
 #define ID "aaaaaaaaaaaaaaaaaaaa"
@@ -358,8 +359,6 @@ int main(void)
 {
 	Suite *suite = suite_create("messages");
 	TCase *tcase = tcase_create("messages");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tcase, test_create);
 	tcase_add_test(tcase, test_report);
@@ -372,9 +371,5 @@ int main(void)
 	tcase_add_test(tcase, test_bounds);
 	tcase_add_test(tcase, test_names);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run(suite);
 }

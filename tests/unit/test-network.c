@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/id.h"
+#include "lib/suite.h"
 #include "network/ruleset.h"
 
 #define IDS 1000000u
@@ -623,11 +624,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int failed;
-
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite());
 }

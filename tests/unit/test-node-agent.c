@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "lib/loop.h"
+#include "lib/suite.h"
 #include "unit/test-node-rig.h"
 
 #define SANDBOX "sandboxsandboxsandbo"
@@ -555,5 +556,5 @@ int main(void)
 	suite_add_tcase(suite, life);
 	suite_add_tcase(suite, failures);
 	suite_add_tcase(suite, restarts);
-	return loop_run(suite);
+	return suite_run(suite);
 }

@@ -18,6 +18,7 @@
 #include "agent/routes.h"
 #include "base/fd.h"
 #include "lib/loop.h"
+#include "lib/suite.h"
 #include "pb/node.pb-c.h"
 #include "wire/credit.h"
 
@@ -438,5 +439,5 @@ int main(void)
 	tcase_add_test(tcase, streams_are_bounded_and_a_cut_ends_them);
 	tcase_add_test(tcase, the_gateway_gets_everything_then_each_change);
 	suite_add_tcase(suite, tcase);
-	return loop_run(suite);
+	return suite_run(suite);
 }

@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "lib/loop.h"
+#include "lib/suite.h"
 
 #define KEY "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7" /* published in libzmq's manual */
 
@@ -572,5 +573,5 @@ int main(void)
 		tcase, the_stage_says_what_of_the_jail_was_applied, 0, ARRAY_LEN(jail_rows));
 	tcase_add_test(tcase, a_forbidden_system_call_is_reported_with_its_number);
 	suite_add_tcase(suite, tcase);
-	return loop_run(suite);
+	return suite_run(suite);
 }

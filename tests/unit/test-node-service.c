@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "lib/loop.h"
+#include "lib/suite.h"
 #include "unit/test-node-rig.h"
 
 #define SANDBOX "sandboxsandboxsandbo"
@@ -441,5 +442,5 @@ int main(void)
 	tcase_add_test(tcase, rounds_leave_no_descriptor_in_the_agent);
 	tcase_add_loop_test(tcase, a_stream_reaches_the_gateway_or_says_why_not, 0, 3);
 	suite_add_tcase(suite, tcase);
-	return loop_run(suite);
+	return suite_run(suite);
 }

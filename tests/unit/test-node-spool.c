@@ -15,6 +15,7 @@
 #include "agent/worker.h"
 #include "base/fd.h"
 #include "lib/loop.h"
+#include "lib/suite.h"
 
 #define SMALL 65536u
 
@@ -335,5 +336,5 @@ int main(void)
 	tcase_add_test(tcase, a_lost_directory_goes_on_behind_what_the_scheduler_has);
 	tcase_add_test(tcase, at_most_a_window_is_under_way);
 	suite_add_tcase(suite, tcase);
-	return loop_run(suite);
+	return suite_run(suite);
 }

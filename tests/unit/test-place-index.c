@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "lib/suite.h"
 #include "place/node.h"
 
 #define POOL "pool"
@@ -331,16 +332,10 @@ int main(void)
 {
 	Suite *suite = suite_create("place-index");
 	TCase *tcase = tcase_create("oracle");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tcase, 120);
 	tcase_add_loop_test(tcase, test_index_equals_scan, 0, SEEDS / BATCH);
 	tcase_add_test(tcase, test_more_kinds_than_classes);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run(suite);
 }

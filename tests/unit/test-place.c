@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/suite.h"
 #include "place/place.h"
 
 #define POOL "pool"
@@ -414,8 +415,6 @@ int main(void)
 {
 	Suite *suite = suite_create("place");
 	TCase *tcase = tcase_create("place");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tcase, test_each_constraint, 0, ARRAY_LEN(miss_rows));
 	tcase_add_test(tcase, test_every_constraint_has_a_row_and_a_name);
@@ -429,9 +428,5 @@ int main(void)
 	tcase_add_test(tcase, test_finds_the_one_that_fits);
 	tcase_add_test(tcase, test_changes_of_a_node_count_at_once);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run(suite);
 }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "core/reconcile.h"
+#include "lib/suite.h"
 
 #define ID_A "aaaaaaaaaaaaaaaaaaaa"
 #define ID_B "bbbbbbbbbbbbbbbbbbbb"
@@ -165,8 +166,6 @@ int main(void)
 {
 	Suite *suite = suite_create("reconcile");
 	TCase *tcase = tcase_create("reconcile");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tcase, test_named_is_kept_and_superseded_is_fenced);
 	tcase_add_test(tcase, test_drift_needs_two_looks_and_a_minute);
@@ -177,9 +176,5 @@ int main(void)
 	tcase_add_test(tcase, test_what_the_set_cannot_know_is_kept);
 	tcase_add_test(tcase, test_five_an_hour);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run(suite);
 }

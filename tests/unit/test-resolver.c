@@ -17,6 +17,7 @@
 
 #include "agent/resolver.h"
 #include "base/fd.h"
+#include "lib/suite.h"
 #include "network/dns.h"
 
 #define ID "abcdefghijklmnopqrst"
@@ -255,11 +256,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int failed;
-
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite());
 }

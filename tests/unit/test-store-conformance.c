@@ -4,6 +4,7 @@
  * more row of `backends`. A script is a list of steps; each is one batch, or a look at what is there, and says what must
  * come of it. Revisions are compared by their order alone: how they are counted is a store's own.
  */
+#include "lib/suite.h"
 #include "store/store.h"
 
 #include <check.h>
@@ -351,16 +352,10 @@ int main(void)
 {
 	Suite *suite = suite_create("store-conformance");
 	TCase *tc = tcase_create("store-conformance");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tc, test_script, 0, (int)(ARRAY_LEN(backends) * ARRAY_LEN(scripts)));
 	tcase_add_loop_test(tc, test_limits, 0, (int)ARRAY_LEN(backends));
 	tcase_add_loop_test(tc, test_one_at_a_time, 0, (int)ARRAY_LEN(backends));
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return suite_run(suite);
 }

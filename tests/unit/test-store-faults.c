@@ -4,6 +4,7 @@
  * not come back. Each fault is a named state, nothing is acknowledged that is not kept, and writing goes on without a
  * restart when the disk works again.
  */
+#include "lib/suite.h"
 #include "store/store.h"
 
 #include <check.h>
@@ -378,8 +379,6 @@ int main(void)
 {
 	Suite *suite = suite_create("store-faults");
 	TCase *tc = tcase_create("store-faults");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, test_failing_disk, 0, (int)ARRAY_LEN(failures));
@@ -388,9 +387,5 @@ int main(void)
 	tcase_add_test(tc, test_corrupt_page_is_named);
 	tcase_add_test(tc, test_backup_and_restore);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+	return suite_run(suite);
 }

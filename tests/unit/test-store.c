@@ -3,6 +3,7 @@
  * The store's contract (store.h), as any backend must keep it, and what is SQLite's own: kill -9 between
  * commit and exit, a second process, a later schema, a full disk, recovery.
  */
+#include "lib/suite.h"
 #include "store/store.h"
 
 #include <check.h>
@@ -463,8 +464,6 @@ int main(void)
 {
 	Suite *suite = suite_create("store");
 	TCase *tc = tcase_create("store");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_commit_and_order);
@@ -481,9 +480,5 @@ int main(void)
 	tcase_add_test(tc, test_full_then_recovered);
 	tcase_add_test(tc, test_log_is_bounded);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite);
 }

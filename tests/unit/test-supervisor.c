@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "core/supervisor.h"
+#include "lib/suite.h"
 
 #define ID "aaaaaaaaaaaaaaaaaaaa"
 #define OP "bbbbbbbbbbbbbbbbbbbb"
@@ -854,8 +855,6 @@ int main(void)
 {
 	Suite *suite = suite_create("supervisor");
 	TCase *tcase = tcase_create("supervisor");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, test_start_to_ready);
@@ -884,9 +883,5 @@ int main(void)
 	tcase_add_test(tcase, test_life_time_is_changed_and_confirmed);
 	tcase_add_test(tcase, test_table);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return suite_run(suite);
 }

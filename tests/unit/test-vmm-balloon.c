@@ -7,6 +7,7 @@
 #include <linux/virtio_balloon.h>
 #include <sys/stat.h>
 
+#include "lib/suite.h"
 #include "lib/vmm-driver.h"
 #include "virtio/balloon.h"
 
@@ -331,11 +332,5 @@ static Suite *make_suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(make_suite());
-	int failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(make_suite());
 }

@@ -24,6 +24,7 @@
 #include "config.h"
 #include "cpuid.h"
 #include "generation.h"
+#include "lib/suite.h"
 #include "memory.h"
 
 /* ---- memory ---- */
@@ -794,11 +795,5 @@ static Suite *make_suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(make_suite());
-	int failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(make_suite());
 }

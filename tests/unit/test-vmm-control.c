@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "bus.h"
 #include "control.h"
+#include "lib/suite.h"
 #include "loop.h"
 #include "pb/vmm.pb-c.h"
 #include "serial.h"
@@ -614,13 +615,6 @@ static Suite *make_suite(void)
 
 int main(void)
 {
-	SRunner *runner;
-	int failed;
-
 	(void) signal(SIGPIPE, SIG_IGN);
-	runner = srunner_create(make_suite());
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(make_suite());
 }

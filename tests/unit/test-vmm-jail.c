@@ -40,6 +40,7 @@
 #include "jail.h"
 #include "last-word.h"
 #include "lease.h"
+#include "lib/suite.h"
 #include "pb/vmm.pb-c.h"
 
 #ifndef CROFT_SANITIZED
@@ -806,8 +807,6 @@ int main(void)
 {
 	Suite *suite = suite_create("vmm-jail");
 	TCase *filters = tcase_create("filters"), *jail = tcase_create("jail");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(filters, set_up, tear_down);
 	tcase_set_timeout(filters, 300);
@@ -829,9 +828,5 @@ int main(void)
 	tcase_add_test(jail, a_lease_ends_at_its_deadline_unless_renewed_before);
 	suite_add_tcase(suite, filters);
 	suite_add_tcase(suite, jail);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite);
 }

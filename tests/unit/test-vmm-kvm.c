@@ -7,6 +7,7 @@
  */
 #include "base/clock.h"
 #include "base/rng.h"
+#include "lib/suite.h"
 #include "lib/vmm-process.h"
 
 /* ---- guests ---- */
@@ -577,17 +578,5 @@ static Suite *make_suite(void)
 
 int main(void)
 {
-	SRunner *runner;
-	int failed, fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
-
-	if (fd < 0) {
-		(void) printf("not run: /dev/kvm cannot be opened (%s)\n", strerrorname_np(errno));
-		return 77;
-	}
-	(void) fd_close(fd);
-	runner = srunner_create(make_suite());
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run_kvm(make_suite());
 }

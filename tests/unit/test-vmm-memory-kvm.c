@@ -4,6 +4,7 @@
  * what the host backs it with; the control group that it is charged to, which comes as a descriptor. Exits 77 where there is
  * no /dev/kvm. Cases R119 (CROFT_FULL=1: every page of it), R133 (a cgroup with little memory).
  */
+#include "lib/suite.h"
 #include "lib/vmm-process.h"
 
 #define GIB UINT64_C(0x40000000)
@@ -452,17 +453,5 @@ static Suite *make_suite(void)
 
 int main(void)
 {
-	SRunner *runner;
-	int failed, fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
-
-	if (fd < 0) {
-		(void) printf("not run: /dev/kvm cannot be opened (%s)\n", strerrorname_np(errno));
-		return 77;
-	}
-	(void) fd_close(fd);
-	runner = srunner_create(make_suite());
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run_kvm(make_suite());
 }

@@ -14,6 +14,7 @@
 
 #include "base/util.h"
 #include "lib/queue-model.h"
+#include "lib/suite.h"
 #include "memory.h"
 #include "virtio/queue.h"
 
@@ -367,11 +368,5 @@ static Suite *make_suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(make_suite());
-	int failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(make_suite());
 }

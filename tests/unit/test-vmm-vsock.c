@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
+#include "lib/suite.h"
 #include "lib/vsock-rig.h"
 
 /* ---- connecting ---- */
@@ -489,11 +490,5 @@ static Suite *make_suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(make_suite());
-	int failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(make_suite());
 }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "lib/loop.h"
+#include "lib/suite.h"
 #include "wire/watchdog.h"
 
 /* A service manager's socket, abstract; its name is put where sd_notify(3) looks. */
@@ -97,5 +98,5 @@ int main(void)
 	tcase_add_test(tcase, a_turning_loop_is_heard_and_a_hanging_one_is_not);
 	tcase_add_test(tcase, nobody_asked);
 	suite_add_tcase(suite, tcase);
-	return loop_run(suite);
+	return suite_run(suite);
 }

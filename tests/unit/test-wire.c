@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/rng.h"
 #include "lib/loop.h"
+#include "lib/suite.h"
 #include "test-wire-rig.h"
 #include "wire/check.h"
 #include "wire/credit.h"
@@ -416,5 +417,5 @@ int main(void)
 	tcase_add_loop_test(tc, test_key_check, 0, (int) ARRAY_LEN(keys));
 	tcase_add_test(tc, test_key_file);
 	suite_add_tcase(suite, tc);
-	return loop_run(suite);
+	return suite_run(suite);
 }
