@@ -79,6 +79,31 @@ class Process:
             return ""
 
 
+class Helper(Process):
+    """croft-node-helper, as root, for the agent of `user` that is the stack's "node1": network slots of `pool`, and VMMs
+    (`vmm`) with `uids` uids from `first_uid` in control groups of their own."""
+
+    def __init__(self, stack, user, vmm, pool, spares, first_uid, uids):
+        self.socket, self.run_dir = stack.dir / "helper.sock", stack.dir / "helper"
+        self.groups = pathlib.Path("/sys/fs/cgroup") / stack.dir.name
+        super().__init__(stack, "helper", [
+            BIN / "croft-node-helper", f"--helper-socket={self.socket}", f"--helper-user={user}",
+            f"--helper-run={self.run_dir}", f"--network-pool={pool}", f"--network-spares={spares}",
+            f"--group-root={self.groups}", f"--vmm-path={BIN / vmm}", f"--vmm-run={stack.dir}/node1/run",
+            f"--vmm-uid-first={first_uid}", f"--vmm-uid-count={uids}"])
+
+    def listen(self):
+        self.start()
+        wait_for("the helper listens", 30 * PATIENCE, self.socket.exists)
+
+    def clear(self):
+        """Ends it, and what it leaves on purpose for the next one."""
+        self.stop()
+        subprocess.run(f"for n in {self.run_dir}/netns/*; do umount $n; done; umount {self.run_dir}/netns; nft delete table inet croft;"
+                       " ip -o link show group 7282 | cut -d: -f2 | cut -d@ -f1 | xargs -rn1 ip link del;"
+                       f" rmdir {self.groups}/* {self.groups}", shell=True, capture_output=True)
+
+
 class Node:
     def __init__(self, stack, name, options=None, user=None, groups=(), pool="default", gateway=True, scheduler=None):
         self.stack, self.name, self.user, self.groups = stack, name, user, groups

@@ -16,12 +16,11 @@ import time
 import unittest
 
 import stack as st
-from stack import PATIENCE, Process, Stack, wait_for
+from stack import PATIENCE, Helper, Stack, wait_for
 from test_first_light import USER, kvm_groups
 
 ROUNDS = int(os.environ.get("CROFT_ROUNDS", "50"))
 WORKERS = 4
-GROUPS = pathlib.Path("/sys/fs/cgroup")
 # What a stub does (its image says so), and the code of the start that fails by it.
 FAULTS = {"panic": "GUEST_PANIC", "refuse": "KERNEL_INVALID", "crash": "VMM_CRASHED|VMM_KILLED",
           "rootfs-unreadable": "ROOTFS_UNREADABLE", "well": "SETUP_FAILED"}
@@ -39,20 +38,15 @@ class Leaks(unittest.TestCase):
         cls.stack = Stack(user=USER).__enter__()
         try:
             directory = cls.stack.dir
-            cls.groups, cls.run_dir = GROUPS / directory.name, directory / "helper"
-            cls.helper = Process(cls.stack, "helper", [
-                st.BIN / "croft-node-helper", f"--helper-socket={directory}/helper.sock", f"--helper-user={USER}",
-                f"--helper-run={cls.run_dir}", "--network-pool=198.18.44.0/24", "--network-spares=2",
-                f"--group-root={cls.groups}", f"--vmm-path={st.BIN}/stub-vmm", f"--vmm-run={directory}/node1/run",
-                "--vmm-uid-first=71000", "--vmm-uid-count=64"])
-            cls.helper.start()
-            wait_for("the helper listens", 30 * PATIENCE, lambda: (directory / "helper.sock").exists())
+            cls.helper = Helper(cls.stack, USER, "stub-vmm", "198.18.44.0/24", 2, 71000, 64)
+            cls.run_dir, cls.groups = cls.helper.run_dir, cls.helper.groups
+            cls.helper.listen()
             for mode in FAULTS:
                 image = directory / f"{mode}.img"
                 image.write_bytes(f"hsqsstub:{mode}\n".encode().ljust(4096, b"\0"))
                 cls.stack.template(mode, image)
             cls.node = cls.stack.node(groups=kvm_groups(), options={
-                "helper-socket": f"{directory}/helper.sock", "vmm-path": st.BIN / "stub-vmm", "guest-stop-grace-ms": 500})
+                "helper-socket": cls.helper.socket, "vmm-path": st.BIN / "stub-vmm", "guest-stop-grace-ms": 500})
             # what stays for good is made by the first: spares, templates of disks, the gateway's routes
             cls.destroy(cls.create("well"))
             cls.before = wait_for("rest", 30 * PATIENCE, cls.resting)
@@ -67,10 +61,7 @@ class Leaks(unittest.TestCase):
             print(cls.helper.tail(), flush=True)
         cls.stack.__exit__(failed, None, None)
         if hasattr(cls, "helper"):
-            cls.helper.stop()
-            subprocess.run(f"for n in {cls.run_dir}/netns/*; do umount $n; done; umount {cls.run_dir}/netns; nft delete table inet croft;"
-                           " ip -o link show group 7282 | cut -d: -f2 | cut -d@ -f1 | xargs -rn1 ip link del;"
-                           f" rmdir {cls.groups}/* {cls.groups}", shell=True, capture_output=True)
+            cls.helper.clear()
 
     @classmethod
     def create(cls, mode, *more):

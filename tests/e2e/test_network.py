@@ -10,7 +10,7 @@ import time
 import unittest
 
 import stack as st
-from stack import PATIENCE, Process, Stack, wait_for
+from stack import PATIENCE, Helper, Stack, wait_for
 from test_first_light import USER, kvm_groups
 
 FIRST_UID, UIDS = 70000, 256  # of VMs
@@ -81,18 +81,12 @@ class Network(unittest.TestCase):
         cls.internet = Internet()
         cls.stack = Stack(user=USER).__enter__()
         try:
-            cls.run_dir = cls.stack.dir / "helper"
-            cls.groups = GROUPS / cls.stack.dir.name
-            cls.helper = Process(cls.stack, "helper", [
-                st.BIN / "croft-node-helper", f"--helper-socket={cls.stack.dir}/helper.sock", f"--helper-user={USER}",
-                f"--helper-run={cls.run_dir}", "--network-pool=198.18.40.0/24", "--network-spares=1",
-                f"--group-root={cls.groups}", f"--vmm-path={st.BIN}/croft-vmm", f"--vmm-run={cls.stack.dir}/node1/run",
-                f"--vmm-uid-first={FIRST_UID}", f"--vmm-uid-count={UIDS}"])
-            cls.helper.start()
-            wait_for("the helper listens", 30 * PATIENCE, lambda: (cls.stack.dir / "helper.sock").exists())
+            cls.helper = Helper(cls.stack, USER, "croft-vmm", "198.18.40.0/24", 1, FIRST_UID, UIDS)
+            cls.run_dir, cls.groups = cls.helper.run_dir, cls.helper.groups
+            cls.helper.listen()
             cls.stack.template()
             cls.node = cls.stack.node(groups=kvm_groups(), options={
-                "helper-socket": f"{cls.stack.dir}/helper.sock", "helper-dns": f"{PUBLIC}:53"})
+                "helper-socket": cls.helper.socket, "helper-dns": f"{PUBLIC}:53"})
             cls.sandbox = cls.stack.create()
         except BaseException:
             cls.tearDownClass()
@@ -105,11 +99,7 @@ class Network(unittest.TestCase):
             print(cls.helper.tail(), flush=True)
         cls.stack.__exit__(failed, None, None)
         if hasattr(cls, "helper"):
-            cls.helper.stop()
-            subprocess.run(f"for n in {cls.run_dir}/netns/*; do umount $n; done; umount {cls.run_dir}/netns; nft delete table inet croft;"
-                           " ip -o link show group 7282 | cut -d: -f2 | cut -d@ -f1 | xargs -rn1 ip link del", shell=True,
-                           capture_output=True)
-            subprocess.run(f"rmdir {cls.groups}/* {cls.groups}", shell=True, capture_output=True)
+            cls.helper.clear()
         cls.internet.close()
 
     def facts(self, sandbox):
