@@ -21,14 +21,8 @@ static struct client *client_new(struct sim *sim)
 
 static struct sandbox_spec *random_spec(struct sim *sim)
 {
-	struct sandbox_spec *spec = spec_new();
+	struct sandbox_spec *spec = sim_spec();
 
-	if (!spec)
-		exit(3);
-	memcpy(spec->template_name, "base", 5);
-	memcpy(spec->image_digest,
-		"sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-		DIGEST_SIZE);
 	spec->vcpus = (uint32_t)sim_between(sim, 1, 3);
 	spec->memory_mib = (uint64_t)sim_between(sim, 256, 2500);
 	spec->disk_mib = (uint64_t)sim_between(sim, 100, 2000);

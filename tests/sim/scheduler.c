@@ -302,7 +302,7 @@ void scheduler_step(struct sim *sim, const struct fleet_event *event)
 	plan_commit(sim);
 }
 
-struct sandbox_spec *sim_warm_spec(void)
+struct sandbox_spec *sim_spec(void)
 {
 	struct sandbox_spec *spec = spec_new();
 
@@ -312,6 +312,13 @@ struct sandbox_spec *sim_warm_spec(void)
 	memcpy(spec->image_digest,
 		"sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 		DIGEST_SIZE);
+	return spec;
+}
+
+struct sandbox_spec *sim_warm_spec(void)
+{
+	struct sandbox_spec *spec = sim_spec();
+
 	spec->vcpus = 1;
 	spec->memory_mib = 512;
 	spec->disk_mib = 200;

@@ -229,6 +229,7 @@ void scheduler_step(struct sim *sim, const struct fleet_event *event);
 void scheduler_set_warm(struct sim *sim);
 void scheduler_drain(struct sim *sim, int node); /* or where a client has just seen a warm sandbox */
 void scheduler_set_fact(struct sim *sim, int node, enum node_fact fact, bool is_set);
+struct sandbox_spec *sim_spec(void); /* of the one template; its size is the caller's */
 struct sandbox_spec *sim_warm_spec(void); /* what the warm pool keeps */
 void scheduler_message(struct sim *sim, const struct sim_event *event);
 void scheduler_tick(struct sim *sim);
