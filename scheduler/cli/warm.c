@@ -42,7 +42,6 @@ static int send_warm(struct cli *cli, const struct warm_args *a, const char *poo
 		number((uint64_t) (a->age_us / USEC_PER_MSEC)), "vcpus", number(a->vcpus), "memoryMB", number(a->memory),
 		"diskSizeMB", number(a->disk));
 	char path[256];
-	int status;
 
 	(void) snprintf(path, sizeof(path), "/v1/pools/%s/warm/%s", pool, name);
 	(void) api_call(cli, &(struct api_call){ .method = "PUT", .path = path, .body = body }, &answer, &failure);
@@ -54,9 +53,8 @@ static int send_warm(struct cli *cli, const struct warm_args *a, const char *poo
 	if (cli->json)
 		return print_json(answer);
 	print_members(answer, members, ARRAY_LEN(members));
-	status = fflush(stdout) == 0 ? EXIT_OK : EXIT_ERROR;
 	json_decref(answer);
-	return status;
+	return EXIT_OK;
 }
 
 static int warm_set(struct cli *cli, const struct command *command, int argc, char **argv)

@@ -376,7 +376,7 @@ bool fleet_sandbox_is_taking(const struct sandbox *sandbox); /* its node may sti
 void fleet_warm_set(struct fleet *fleet, const struct warm_record *record);
 void fleet_warm_free(struct fleet *fleet);
 void fleet_warm_count(struct fleet *fleet, struct sandbox *sandbox);
-void fleet_warm_leave(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_warm_leave(struct sandbox *sandbox);
 void fleet_warm_run(struct fleet *fleet);
 void fleet_warm_loaded(struct fleet *fleet);
 void fleet_warm_give_up(struct fleet *fleet, struct node *node);

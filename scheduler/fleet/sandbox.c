@@ -261,7 +261,7 @@ void fleet_sandbox_remove(struct fleet *fleet, struct sandbox *sandbox)
 {
 	fleet->counts.sandboxes[sandbox->record.state]--;
 	fleet_quota_leave(fleet, sandbox);
-	fleet_warm_leave(fleet, sandbox);
+	fleet_warm_leave(sandbox);
 	fleet_queue_leave(fleet, sandbox);
 	fleet_start_unplaced(fleet, sandbox);
 	fleet_sandbox_detach(fleet, sandbox);

@@ -101,11 +101,10 @@ void fleet_warm_free(struct fleet *fleet)
 	}
 }
 
-void fleet_warm_leave(struct fleet *fleet, struct sandbox *sandbox)
+void fleet_warm_leave(struct sandbox *sandbox)
 {
 	struct warm *warm = sandbox->warm;
 
-	(void)fleet;
 	if (!warm)
 		return;
 	if (sandbox->is_warm_ready) {
@@ -126,7 +125,7 @@ void fleet_warm_count(struct fleet *fleet, struct sandbox *sandbox)
 
 	if (fleet->loaded && fleet_sandbox_is_warm(sandbox))
 		arm(fleet, fleet->now.mono_usec); /* one more, one less, one older */
-	fleet_warm_leave(fleet, sandbox);
+	fleet_warm_leave(sandbox);
 	if (!fleet_sandbox_is_warm(sandbox) || state >= SANDBOX_STOPPING)
 		return;
 	warm = warm_find(fleet, sandbox->record.pool, sandbox->record.template_alias);

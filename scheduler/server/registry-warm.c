@@ -18,7 +18,7 @@ static void make_key(char *ret, size_t size, const char *pool, const char *name)
 	(void)snprintf(ret, size, "%s/%s", pool, name);
 }
 
-struct warm_entry *registry_warm(const struct registry *registry, const char *pool, const char *name)
+static struct warm_entry *find_warm(const struct registry *registry, const char *pool, const char *name)
 {
 	char key[2 * (ID_NAME_MAX + 1)];
 	struct warm_entry *entry = NULL;
@@ -28,7 +28,7 @@ struct warm_entry *registry_warm(const struct registry *registry, const char *po
 	return entry;
 }
 
-void registry_put_warm(struct ops *ops, const struct warm_entry *warm)
+static void put_warm(struct ops *ops, const struct warm_entry *warm)
 {
 	Croft__WarmRecord *message = CODEC_NEW(Croft__WarmRecord, croft__warm_record__init);
 
@@ -50,7 +50,7 @@ void registry_put_warm(struct ops *ops, const struct warm_entry *warm)
 
 static struct warm_entry *entry_make(struct registry *registry, const char *pool, const char *name)
 {
-	struct warm_entry *entry = registry_warm(registry, pool, name);
+	struct warm_entry *entry = find_warm(registry, pool, name);
 
 	if (entry)
 		return entry;
@@ -80,7 +80,7 @@ struct warm_entry *registry_set_warm(struct registry *registry, struct ops *ops,
 	entry->record = *record;
 	entry->record.spec = spec_ref(record->spec);
 	COPY(entry->tenant, tenant);
-	registry_put_warm(ops, entry);
+	put_warm(ops, entry);
 	return entry;
 }
 

@@ -201,11 +201,9 @@ bool registry_pool_may_hold(
 void registry_hash(const char *secret, char ret[static KEY_HEX_SIZE]);
 
 /* ---- registry-warm.c ---- */
-struct warm_entry *registry_warm(const struct registry *registry, const char *pool, const char *name);
 /* Makes or replaces; takes a reference of the spec. NULL without memory. */
 struct warm_entry *registry_set_warm(struct registry *registry, struct ops *ops,
 	const struct warm_record *record, const char *tenant);
-void registry_put_warm(struct ops *ops, const struct warm_entry *warm);
 int registry_load_warm(struct registry *registry, const char *key, const ProtobufCMessage *message);
 void registry_free_warms(struct registry *registry);
 

@@ -45,22 +45,34 @@ static const char *first_of(const json_t *body, const char *a, const char *b)
 	return json_object_get(body, a) ? a : b;
 }
 
-static int read_shape(const json_t *body, const struct options *options, struct sandbox_spec *spec,
+static int read_size(const json_t *body, const struct options *options, struct sandbox_spec *spec,
 	struct err *reterr)
 {
 	uint64_t vcpus = options->default_vcpus, memory = options->default_memory_mib,
 		 disk = options->default_disk_mib;
-	uint64_t timeout = (uint64_t)(options->default_timeout / USEC_PER_SEC), setup_timeout = 0;
-	const char *setup = "";
-	int r;
+	int r = json_get_u64(body, first_of(body, "vcpus", "cpuCount"), 1, VCPUS_MAX, &vcpus, reterr);
 
-	r = json_get_u64(body, first_of(body, "vcpus", "cpuCount"), 1, VCPUS_MAX, &vcpus, reterr);
 	if (r == 0)
 		r = json_get_u64(
 			body, "memoryMB", MEMORY_MIB_MIN, SPEC_MEMORY_MIB_MAX, &memory, reterr);
 	if (r == 0)
 		r = json_get_u64(
 			body, "diskSizeMB", DISK_MIB_MIN, SPEC_DISK_MIB_MAX, &disk, reterr);
+	if (r < 0)
+		return r;
+	spec->vcpus = (uint32_t)vcpus;
+	spec->memory_mib = memory;
+	spec->disk_mib = disk;
+	return 0;
+}
+
+static int read_shape(const json_t *body, const struct options *options, struct sandbox_spec *spec,
+	struct err *reterr)
+{
+	uint64_t timeout = (uint64_t)(options->default_timeout / USEC_PER_SEC), setup_timeout = 0;
+	const char *setup = "";
+	int r = read_size(body, options, spec, reterr);
+
 	if (r == 0)
 		r = request_timeout(body, &timeout, reterr);
 	if (r == 0)
@@ -72,9 +84,6 @@ static int read_shape(const json_t *body, const struct options *options, struct 
 		r = json_get_bool(body, "secure", &spec->secure, reterr);
 	if (r < 0)
 		return r;
-	spec->vcpus = (uint32_t)vcpus;
-	spec->memory_mib = memory;
-	spec->disk_mib = disk;
 	spec->timeout_s = (uint32_t)timeout;
 	spec->setup_timeout_ms = (uint32_t)setup_timeout;
 	if (*setup && spec_set_setup(spec, setup) < 0)
@@ -243,21 +252,10 @@ static void make_token(struct rng *rng, char *ret, size_t size)
 int create_request_read_shape(const json_t *body, struct server *server, struct sandbox_spec *spec,
 	struct err *reterr)
 {
-	uint64_t vcpus = server->options->default_vcpus, memory = server->options->default_memory_mib,
-		 disk = server->options->default_disk_mib;
-	int r = json_get_u64(body, first_of(body, "vcpus", "cpuCount"), 1, VCPUS_MAX, &vcpus, reterr);
+	int r = read_size(body, server->options, spec, reterr);
 
-	if (r == 0)
-		r = json_get_u64(
-			body, "memoryMB", MEMORY_MIB_MIN, SPEC_MEMORY_MIB_MAX, &memory, reterr);
-	if (r == 0)
-		r = json_get_u64(
-			body, "diskSizeMB", DISK_MIB_MIN, SPEC_DISK_MIB_MAX, &disk, reterr);
 	if (r < 0)
 		return r;
-	spec->vcpus = (uint32_t)vcpus;
-	spec->memory_mib = memory;
-	spec->disk_mib = disk;
 	spec->secure = true;
 	make_token(&server->rng, spec->access_token, sizeof(spec->access_token));
 	COPY(spec->tenant, "croft:warm");
