@@ -2,10 +2,11 @@
 /*
  * Runs one command in an emulated host through agent.c, as if it ran here.
  *
- * usage: client [-t] [-s SECONDS] [-o OWNER,ANSWER] PORT TOKEN-FILE COMMAND [ARGUMENT...]
+ * usage: client [-t] [-s SECONDS] [-l PROGRAM] [-o OWNER,ANSWER] PORT TOKEN-FILE COMMAND [ARGUMENT...]
  *
  *   -t               give the command a terminal
  *   -s SECONDS       leave with 124 after so long; the agent then kills the command
+ *   -l PROGRAM       run when the host is lost, with the folder of TOKEN-FILE as argument: says why
  *   -o OWNER,ANSWER  descriptors of pipes to and from the script `host`: it ends the emulated host
  *                    when OWNER is closed, however we end, and closes ANSWER when all is gone
  *
@@ -17,6 +18,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -24,6 +26,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
 
@@ -37,6 +40,7 @@ static const char *const env_prefixes[] = { "CROFT_", "CK_", "ASAN_", "UBSAN_", 
 static volatile sig_atomic_t pending_signal;
 static volatile sig_atomic_t has_resized;
 static int owner_fd = -1, answer_fd = -1;
+static const char *lost_program, *token_path;
 static bool is_tty;
 static struct termios saved_termios;
 
@@ -87,11 +91,28 @@ static void catch_signals(void)
 		(void)sigaction(numbers[i], &action, NULL);
 }
 
+/* Before the host's folder goes with it. */
+static void lost_explain(void)
+{
+	char *path = strdup(token_path);
+	pid_t pid = path ? fork() : -1;
+
+	if (pid == 0) {
+		(void)execl(lost_program, lost_program, dirname(path), (char *)NULL);
+		_exit(EXIT_LOST);
+	}
+	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	free(path);
+}
+
 static _Noreturn void fail(const char *what, int error)
 {
 	terminal_restore();
 	fprintf(stderr, "run: the emulated host is lost: %s%s%s\n", what, error ? ": " : "",
 		error ? strerror(error) : "");
+	if (lost_program)
+		lost_explain();
 	leave(EXIT_LOST);
 }
 
@@ -297,21 +318,24 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 3; i++)
 		if (fcntl(i, F_GETFD) < 0)
 			(void)open("/dev/null", O_RDWR);
-	while ((option = getopt(argc, argv, "+ts:o:")) != -1) {
+	while ((option = getopt(argc, argv, "+ts:l:o:")) != -1) {
 		if (option == 't')
 			wants_tty = true;
 		else if (option == 's')
 			seconds = (unsigned int)strtoul(optarg, NULL, 10);
+		else if (option == 'l')
+			lost_program = optarg;
 		else if (option == 'o' && sscanf(optarg, "%d,%d", &owner_fd, &answer_fd) == 2)
 			continue;
 		else
 			return EXIT_LOST;
 	}
 	if (argc - optind < 3) {
-		fprintf(stderr, "usage: client [-t] [-s SECONDS] [-o OWNER,ANSWER] "
-				"PORT TOKEN-FILE COMMAND...\n");
+		fprintf(stderr, "usage: client [-t] [-s SECONDS] [-l PROGRAM] "
+				"[-o OWNER,ANSWER] PORT TOKEN-FILE COMMAND...\n");
 		return EXIT_LOST;
 	}
+	token_path = argv[optind + 1];
 	catch_signals();
 	if (wants_tty)
 		terminal_raw();

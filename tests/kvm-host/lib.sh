@@ -60,3 +60,14 @@ process_start() {
 
 # is_process PID START: is the process we mean still there?
 is_process() { [ -n "$2" ] && [ "$(process_start "$1")" = "$2" ]; }
+
+# lost_dir DIR: where the logs of the host of DIR are kept if its QEMU ends by itself.
+lost_dir() { printf '%s/lost/%s\n' "$(cache_dir)" "$(basename "$1")"; }
+
+# show_logs DIR: the end of what a host's processes and its kernel said.
+show_logs() {
+	grep -a -E '^kvm-host failed|Kernel panic' "$1/console.log" || true
+	tail -n 5 "$1"/host.log "$1"/qemu.log "$1"/virtiofsd-*.log 2>/dev/null | grep -v '^$' || true
+	printf 'the last lines of its console:\n'
+	tail -n "${2:-30}" "$1/console.log" | tr -d '\r'
+}
