@@ -11,7 +11,8 @@
  *   HALF_CLOSED_GRACE after the client's end of input counts as gone.
  * - Never suspended in the first call: libmicrohttpd would repeat that call.
  * - Framing that could be read in two ways (two Content-Lengths, a Transfer-Encoding other than chunked or
- *   beside a Content-Length) is refused here; libmicrohttpd takes the first header and goes on.
+ *   beside a Content-Length, a header's name with a space) is refused here; libmicrohttpd takes the first header and
+ *   goes on. So is a head without Host or over a limit.
  */
 #include <errno.h>
 #include <event2/event.h>
@@ -26,6 +27,8 @@
 #define STREAM_BLOCK (16u * 1024u)
 #define DISCARD_MAX (UINT64_C(1) << 30) /* of a body whose answer is known already */
 #define HALF_CLOSED_GRACE 1             /* seconds */
+#define TARGET_MAX (16u * 1024u)
+#define HEAD_MAX (64u * 1024u)
 
 /* ---- waiting ---- */
 
@@ -345,7 +348,8 @@ static enum MHD_Result finish(struct http_request *req)
 
 struct framing {
 	unsigned int lengths, encodings, hosts;
-	bool strange;
+	size_t size; /* of all fields */
+	bool strange, has_space;
 };
 
 static enum MHD_Result count_framing(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
@@ -353,6 +357,8 @@ static enum MHD_Result count_framing(void *cls, enum MHD_ValueKind kind, const c
 	struct framing *framing = cls;
 
 	(void) kind;
+	framing->size += strlen(name) + (value ? strlen(value) : 0) + strlen(": \r\n");
+	framing->has_space |= strpbrk(name, " \t") != NULL;
 	if (!strcasecmp(name, "Content-Length")) {
 		framing->lengths++;
 	} else if (!strcasecmp(name, "Host")) {
@@ -364,37 +370,64 @@ static enum MHD_Result count_framing(void *cls, enum MHD_ValueKind kind, const c
 	return MHD_YES;
 }
 
-/* NULL when the head can be read in one way only. */
-static const char *refuse_head(struct http_request *req)
+/* FAIL_NONE and NULL when the head can be read in one way only and is within the limits. */
+static enum fail_code judge_head(struct http_request *req, const char *version, const char **ret_why)
 {
 	struct framing framing = { 0 };
+	const char *why = NULL;
 
 	(void) MHD_get_connection_values(req->conn, MHD_HEADER_KIND, count_framing, &framing);
+	if (strlen(req->target) > TARGET_MAX) {
+		*ret_why = "the request's target is over the limit";
+		return FAIL_TARGET_TOO_LONG;
+	}
+	if (framing.size > HEAD_MAX) {
+		*ret_why = "the request's header fields are over the limit";
+		return FAIL_HEAD_TOO_LARGE;
+	}
 	if (framing.lengths > 1)
-		return "more than one Content-Length";
-	if (framing.encodings > 1 || framing.strange)
-		return "the one Transfer-Encoding that is understood is chunked";
-	if (framing.encodings > 0 && framing.lengths > 0)
-		return "Content-Length beside Transfer-Encoding";
-	if (framing.hosts > 1)
-		return "more than one Host";
-	if (strstr(req->target, "%00"))
-		return "NUL in the request target";
-	return NULL;
+		why = "more than one Content-Length";
+	else if (framing.encodings > 1 || framing.strange)
+		why = "the one Transfer-Encoding that is understood is chunked";
+	else if (framing.encodings > 0 && framing.lengths > 0)
+		why = "Content-Length beside Transfer-Encoding";
+	else if (framing.hosts > 1)
+		why = "more than one Host";
+	else if (framing.hosts == 0 && !strcmp(version, "HTTP/1.1"))
+		why = "a request needs a Host field";
+	else if (framing.has_space)
+		why = "a space in the name of a header field";
+	else if (strchr(req->target, ' ') || strstr(req->target, "%00"))
+		why = "a space or NUL in the request target";
+	*ret_why = why;
+	return why ? FAIL_INVALID_ARGUMENT : FAIL_NONE;
 }
 
-static enum MHD_Result begin(struct http_request *req, const char *url, const char *method)
+static void refuse_head(struct http_request *req, enum fail_code code, const char *why)
 {
-	const char *refusal;
+	struct err err = ERR_NULL;
+
+	(void) err_set(&err, code, 0, "%s", why);
+	if (code == FAIL_INVALID_ARGUMENT)
+		err_add(&err, "field", "the request's head");
+	else
+		err_add(&err, "limit", "%u", code == FAIL_TARGET_TOO_LONG ? TARGET_MAX : HEAD_MAX);
+	respond_err(req, &err);
+}
+
+static enum MHD_Result begin(struct http_request *req, const char *url, const char *method, const char *version)
+{
+	enum fail_code refusal;
+	const char *why;
 
 	req->begun = true;
 	req->path = strdup(url);
 	if (!req->path)
 		return MHD_NO;
 	(void) snprintf(req->method, sizeof(req->method), "%s", method);
-	refusal = refuse_head(req);
-	if (refusal) {
-		respond_failure(req, FAIL_INVALID_ARGUMENT, refusal);
+	refusal = judge_head(req, version, &why);
+	if (refusal != FAIL_NONE) {
+		refuse_head(req, refusal, why);
 		/* Queued in the first call: the library reads no further and closes after the answer. */
 		return req->response ? queue(req) : MHD_NO;
 	}
@@ -417,11 +450,10 @@ enum MHD_Result http_request_on_access(void *cls, struct MHD_Connection *conn, c
 
 	(void) cls;
 	(void) conn;
-	(void) version;
 	if (!req || req->gone)
 		return MHD_NO;
 	if (!req->begun)
-		return begin(req, url, method);
+		return begin(req, url, method, version);
 	return *size > 0 ? take_piece(req, data, size) : finish(req);
 }
 

@@ -16,7 +16,9 @@
 #include "base/fd.h"
 #include "wire/http-internal.h"
 
-#define CONNECTION_MEMORY (64u * 1024u) /* head, read buffer and write buffer of one connection */
+/* Head, read buffer and write buffer of one connection: address space, touched as far as a request goes. Above what
+ * http-request.c takes of a head, so that a head over that limit is answered there and not in the library's HTML. */
+#define CONNECTION_MEMORY (256u * 1024u)
 #define CONNECTIONS_DEFAULT 1024u
 #define LISTEN_BACKLOG 511
 #define PEM_MAX (256u * 1024u)
@@ -186,7 +188,9 @@ static int start_daemon(struct http_server *server, const struct http_server_con
 		MHD_OPTION_CONNECTION_LIMIT, config->max_connections ? config->max_connections : CONNECTIONS_DEFAULT,
 		MHD_OPTION_CONNECTION_TIMEOUT, config->idle_timeout_s,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t) CONNECTION_MEMORY,
-		MHD_OPTION_STRICT_FOR_CLIENT, 1,
+		/* What it would check itself (a Host, no space in the target) it answers in HTML, and its own check of Host
+		 * sends the head twice: http-request.c checks both. */
+		MHD_OPTION_STRICT_FOR_CLIENT, 0,
 		MHD_OPTION_URI_LOG_CALLBACK, http_request_on_target, server,
 		MHD_OPTION_NOTIFY_COMPLETED, http_request_on_completed, server,
 		MHD_OPTION_END);

@@ -6,8 +6,12 @@
  * Life of a request: on_request() is called when the headers are in. It chooses how the body comes
  * (http_read_body() collects at most `max` bytes and calls back once; http_stream_body() hands over pieces
  * with back-pressure) and answers once, at once or later, with http_respond() or http_respond_stream(). A
- * request that was not answered when its client went away gets on_closed(). Requests with two
- * Content-Lengths, bad framing or an over-long head are answered 400/431 by the library and never seen here.
+ * request that was not answered when its client went away gets on_closed().
+ *
+ * Never seen by a handler: a head that can be read in two ways, lacks Host or is over a limit, answered here with a
+ * failure record (400, 414, 431). What the library itself cannot read it answers in its own words, in HTML, and ends the
+ * connection: another version of HTTP (505), a line that is no header field, a Content-Length that is no number, broken
+ * chunks (400, 413), and heads so far over the limit that they do not fit into its memory (414, 431).
  * Every answer without a body carries Content-Length: 0 (or is 204). Every connection is bounded in memory.
  */
 #pragma once

@@ -6,6 +6,7 @@
 #include "wire/json.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -233,4 +234,29 @@ int json_get_bool(const json_t *object, const char *key, bool *ret, struct err *
 		return wrong(reterr, key, "true or false");
 	*ret = json_is_true(value);
 	return 0;
+}
+
+/* Back over the number, over `:`, and to the quote that begins the name. Names with escapes are not told. */
+void json_name_before(const char *text, size_t position, char *ret, size_t size)
+{
+	static const char spaces[] = " \t\r\n", number[] = "0123456789+-.eE";
+	size_t end = position, begin;
+
+	*ret = '\0';
+	while (end > 0 && strchr(number, text[end - 1]) && text[end - 1])
+		end--;
+	while (end > 0 && strchr(spaces, text[end - 1]) && text[end - 1])
+		end--;
+	if (end == 0 || text[end - 1] != ':')
+		return;
+	end--;
+	while (end > 0 && strchr(spaces, text[end - 1]) && text[end - 1])
+		end--;
+	if (end == 0 || text[end - 1] != '"')
+		return;
+	begin = --end;
+	while (begin > 0 && text[begin - 1] != '"')
+		begin--;
+	if (end - begin < size && !memchr(text + begin, '\\', end - begin))
+		(void) snprintf(ret, size, "%.*s", (int) (end - begin), text + begin);
 }

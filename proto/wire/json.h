@@ -40,3 +40,7 @@ int json_parse_error(const json_t *body, struct err *ret);
 int json_get_string(const json_t *object, const char *key, size_t max, const char **ret, struct err *reterr);
 int json_get_u64(const json_t *object, const char *key, uint64_t min, uint64_t max, uint64_t *ret, struct err *reterr);
 int json_get_bool(const json_t *object, const char *key, bool *ret, struct err *reterr);
+
+/* The name before the value at whose end a parser stopped (json_error_t.position), of a member whose number is too large
+ * for JSON's reader: "" when the number stands under no name. */
+void json_name_before(const char *text, size_t position, char *ret, size_t size);
