@@ -146,55 +146,6 @@ const struct responsibility_table *api_responsibility(const struct server *serve
 	return entry ? &entry->record.owners : NULL;
 }
 
-const char *api_query(const struct api_request *req, const char *name)
-{
-	return http_query(req->http, name);
-}
-
-int api_query_u64(const struct api_request *req, const char *name, uint64_t min, uint64_t max,
-	uint64_t *ret, struct err *reterr)
-{
-	const char *text = api_query(req, name);
-	unsigned long long value = 0;
-	int used = 0;
-
-	if (!text)
-		return 0;
-	if (strlen(text) > 19 || strspn(text, "0123456789") != strlen(text) ||
-		sscanf(text, "%llu%n", &value, &used) != 1 || value < min || value > max) {
-		(void)err_set(reterr, FAIL_INVALID_ARGUMENT, EINVAL,
-			"%s must be a number from %llu to %llu", name, (unsigned long long)min,
-			(unsigned long long)max);
-		err_add(reterr, "field", "%s", name);
-		return -EINVAL;
-	}
-	*ret = value;
-	return 0;
-}
-
-json_t *api_json(struct api_request *req)
-{
-	struct err err = ERR_NULL;
-	json_error_t where;
-	json_t *body;
-
-	if (req->body_size == 0)
-		return json_object();
-	body = json_loadb(req->body, req->body_size, JSON_REJECT_DUPLICATES, &where);
-	if (body && json_is_object(body))
-		return body;
-	if (body)
-		(void)err_set(
-			&err, FAIL_INVALID_ARGUMENT, EINVAL, "the body must be a JSON object");
-	else
-		(void)err_set(&err, FAIL_INVALID_ARGUMENT, EINVAL,
-			"the body is no JSON: %s at byte %d", where.text, where.position);
-	err_add(&err, "field", "body");
-	json_decref(body);
-	api_fail(req, &err);
-	return NULL;
-}
-
 /* ---- waiting for the fleet ---- */
 uint64_t api_await(struct api_request *req,
 	void (*on_reply)(struct api_request *req, const struct fleet_reply *reply))
@@ -511,6 +462,19 @@ static int authorise(struct api_request *req, struct err *reterr)
 	return 0;
 }
 
+/* A full disk: nothing is made or set up. What ends something, or changes what is there already, goes on. */
+static int check_room(const struct api_request *req, struct err *reterr)
+{
+	const struct api_route *route = req->route;
+	const bool is_new = !strcmp(route->method, "POST") && !strchr(route->pattern, '{') &&
+			    route->handle != api_explain;
+
+	if (!shell_is_tight(req->server->shell) || (!is_new && strcmp(route->method, "PUT") != 0))
+		return 0;
+	return err_set(reterr, FAIL_STORE_FULL, ENOSPC,
+		"the scheduler's disk is full: nothing new is taken, deletes go on");
+}
+
 static void on_body(struct http_request *http, const char *body, size_t size, void *user)
 {
 	struct api_request *req = user;
@@ -563,7 +527,7 @@ static void on_request(struct http_request *http, void *user)
 		const struct failure_context context = { .trace = &req->trace };
 
 		api_answer_with(req, 405, json_error_body(&err, &context), &field, 1);
-	} else if (!req->route || authorise(req, &err) < 0) {
+	} else if (!req->route || authorise(req, &err) < 0 || check_room(req, &err) < 0) {
 		api_fail(req, &err);
 	} else if (req->route->body == API_JSON) {
 		http_read_body(http, API_BODY_MAX, on_body, req);

@@ -117,7 +117,10 @@ static const struct {
 } invalid[] = {
 	{ "{\"timeout\":0}", "timeout" },
 	{ "{\"timeout\":-1}", "timeout" },
-	{ "{\"timeout\":9223372036854775808}", "body" }, /* no number that JSON's reader can hold */
+	{ "{\"timeout\":9223372036854775808}", "timeout" }, /* no number that JSON's reader can hold */
+	{ "{\"vcpus\":1, \"timeout\" : -9223372036854775809 , \"secure\":true}", "timeout" },
+	{ "{\"timeout\":1e999}", "timeout" },
+	{ "{\"timeout\":[9223372036854775808]}", "body" },
 	{ "{\"timeout\":9223372036854775807}", "timeout" },
 	{ "{\"timeout\":\"NaN\"}", "timeout" },
 	{ "{\"timeout\":1.5}", "timeout" },
