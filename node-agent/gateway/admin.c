@@ -211,6 +211,8 @@ int admin_new(struct admin **ret, struct event_base *base, const char *path, str
 	if (fd < 0) {
 		admin->listen_fd = -1;
 		admin_free(admin);
+		if (fd == -EADDRINUSE)
+			return err_set(reterr, FAIL_RUN_LOCKED, EADDRINUSE, "Another croft-gateway listens on %s.", path);
 		return err_set(reterr, fd == -ENAMETOOLONG ? FAIL_SOCKET_PATH_TOO_LONG : FAIL_LISTEN_FAILED, -fd,
 			"Cannot listen on %s.", path);
 	}

@@ -315,10 +315,11 @@ static int unix_address(const char *path, struct sockaddr_un *ret)
 	return 0;
 }
 
-/* Somebody answers there: its socket is not stale. */
+/* A socket is bound there: the file is not stale. Asked with another type, which the kernel answers with EPROTOTYPE: its
+ * owner must not see a connection that somebody only asked with. */
 static bool is_alive(const char *path, int type)
 {
-	int fd = unix_connect(path, type);
+	int fd = unix_connect(path, type == SOCK_DGRAM ? SOCK_STREAM : SOCK_DGRAM);
 
 	if (fd >= 0)
 		(void) fd_close(fd);

@@ -253,7 +253,7 @@ START_TEST(test_unix_listen)
 	char path[200];
 	const char *name = in_dir("socket");
 	struct stat st;
-	int fd, other;
+	int fd, other, served;
 
 	(void) umask(0);
 	fd = unix_listen(name, SOCK_STREAM, 0600, 1);
@@ -267,6 +267,11 @@ START_TEST(test_unix_listen)
 	/* somebody lives there */
 	ck_assert_int_eq(unix_listen(name, SOCK_STREAM, 0600, 1), -EADDRINUSE);
 	ck_assert_int_eq(unix_listen(name, SOCK_SEQPACKET, 0600, 1), -EADDRINUSE);
+	/* and does not see that it was asked for */
+	served = accept(fd, NULL, NULL);
+	ck_assert_int_ge(served, 0);
+	(void) fd_close(served);
+	ck_assert_int_eq(accept(fd, NULL, NULL), -1);
 	(void) fd_close(other);
 	(void) fd_close(fd);
 	ck_assert_int_eq(unix_connect(name, SOCK_STREAM), -ECONNREFUSED);
