@@ -134,12 +134,16 @@ static void end(struct line *line)
 	errno = saved;
 }
 
-static void put_pairs(struct line *line, va_list args)
+/* A field of `err` (may be NULL) that is given again is not repeated: the failure's own word counts. */
+static void put_pairs(struct line *line, const struct err *err, va_list args)
 {
-	const char *key;
+	const char *key, *value;
 
-	while ((key = va_arg(args, const char *)))
-		put_field(line, key, va_arg(args, const char *));
+	while ((key = va_arg(args, const char *))) {
+		value = va_arg(args, const char *);
+		if (!err || !err_field(err, key))
+			put_field(line, key, value);
+	}
 }
 
 void log_event(enum log_level level, const char *message, ...)
@@ -151,7 +155,7 @@ void log_event(enum log_level level, const char *message, ...)
 		return;
 	begin(&line, level, message);
 	va_start(args, message);
-	put_pairs(&line, args);
+	put_pairs(&line, NULL, args);
 	va_end(args);
 	end(&line);
 }
@@ -173,7 +177,7 @@ void log_failure(enum log_level level, const char *message, const struct err *er
 	for (unsigned int i = 0; i < err->n_fields; i++)
 		put_field(&line, err->fields[i].key, err->fields[i].value);
 	va_start(args, err);
-	put_pairs(&line, args);
+	put_pairs(&line, err, args);
 	va_end(args);
 	if (level == LOG_LEVEL_ERROR)
 		put_field(&line, "remedy", failure_info(err->code)->remedy);

@@ -435,7 +435,8 @@ static void say_hostile(void)
 	log_warn("a message", "value", "x\ncroft-test error forged=1\r\x1b[31mred\x9b\x7f", "quote", "a\" b\\");
 	(void) err_set(&err, FAIL_GUEST_PROTOCOL, EPROTO, "it said\n<0>forged");
 	err_add(&err, "key\nforged", "v\nforged");
-	log_failure(LOG_LEVEL_ERROR, "failed\nforged", &err, "sandbox", "s\n", NULL);
+	err_add(&err, "request", "own");
+	log_failure(LOG_LEVEL_ERROR, "failed\nforged", &err, "sandbox", "s\n", "request", "again", NULL);
 }
 
 START_TEST(test_log)
@@ -454,6 +455,8 @@ START_TEST(test_log)
 	}
 	ck_assert_uint_eq(lines, 2); /* one line per event, whatever is in it */
 	ck_assert_ptr_nonnull(strstr(text, "code=GUEST_PROTOCOL component=guest errno=EPROTO"));
+	ck_assert_ptr_nonnull(strstr(text, " request=own ")); /* and not a second time */
+	ck_assert_ptr_null(strstr(text, "again"));
 	ck_assert_ptr_nonnull(strstr(text, " remedy=\""));
 	ck_assert_ptr_nonnull(strstr(text, failure_info(FAIL_GUEST_PROTOCOL)->remedy));
 	ck_assert_ptr_nonnull(strstr(text, "\\x0a"));
