@@ -406,20 +406,16 @@ static bool agent_deinit(struct agent *agent, struct event **events)
 static int run(struct agent *agent, struct event **events, struct err *reterr)
 {
 	CLEANUP_FD int lock = -1;
-	int r = dir_make(agent->options->state, 0700);
+	int r = read_identity(agent, reterr); /* first: nothing is made for a node that never joined */
 
 	if (r < 0)
-		return err_set_at(reterr, STAGE_HOST, FAIL_STATE_WRITE_FAILED, -r, "cannot make %s",
-			agent->options->state);
+		return r;
 	r = dir_make(agent->options->cache, 0755);
 	if (r < 0)
 		return err_set(reterr, FAIL_IO_FAILED, -r, "cannot make %s", agent->options->cache);
 	r = dir_make(agent->options->run, 0750);
 	if (r < 0)
 		return err_set(reterr, FAIL_IO_FAILED, -r, "cannot make %s", agent->options->run);
-	r = read_identity(agent, reterr);
-	if (r < 0)
-		return r;
 	lock = state_lock(agent->options->state, reterr);
 	if (lock < 0)
 		return lock;
