@@ -25,6 +25,7 @@
 #define FRAMES_PER_TURN 4
 #define RETRY_USEC 10000
 #define WATCH_SEC 1
+#define SILENT_SEC 5 /* of a node that is not heard, before a call that it did not answer is given up */
 
 struct stream {
 	struct streams *streams;
@@ -39,6 +40,8 @@ struct stream {
 	uint32_t grant;     /* to be sent when the link has room */
 	struct buf pending; /* for the socket */
 	bool local_ended, peer_ended, peer_closed;
+	bool is_answered; /* something came from the node */
+	unsigned int silent_sec; /* the node is not heard, and did not answer */
 	struct err failure;
 	UT_hash_handle hh;
 };
@@ -77,11 +80,16 @@ static void fail(struct stream *stream, const struct err *err)
 	close_socket(stream);
 }
 
+/* Before the first byte of an answer nobody can say that a command goes on. */
 static void fail_broken(struct stream *stream, int err_no, const char *why)
 {
 	struct err err = ERR_NULL;
 
-	(void)err_set(&err, FAIL_RELAY_BROKEN, err_no, "%s", why);
+	if (stream->is_answered)
+		(void)err_set(&err, FAIL_RELAY_BROKEN, err_no, "%s", why);
+	else
+		(void)err_set(&err, FAIL_NODE_UNREACHABLE, err_no,
+			"%s before it answered: whether the call had an effect is not known", why);
 	fail(stream, &err);
 }
 
@@ -241,6 +249,7 @@ static void on_data(struct stream *stream, const Croft__StreamData *data)
 
 	if (stream->fd < 0 || stream->peer_ended)
 		return;
+	stream->is_answered = true;
 	if (data->data.len > CREDIT_FRAME_MAX || !credit_in_receive(&stream->in, data->data.len)) {
 		(void)err_set_at(&err, STAGE_EXEC, FAIL_FRAME_INVALID, EPROTO,
 			"the node sent more than it was granted");
@@ -444,7 +453,8 @@ static void probe(struct stream *stream)
 		fail_broken(stream, ECONNRESET, "the link to the node broke");
 }
 
-/* A node that was lost, or that came back by another route, does not go on with streams of the old one. */
+/* A node that was lost, or that came back by another route, does not go on with streams of the old one. One that only
+ * fell silent may: what it answered already waits for it, what it did not is given up in bounded time. */
 static void on_watch(evutil_socket_t fd, short what, void *user)
 {
 	struct streams *streams = user;
@@ -461,7 +471,11 @@ static void on_watch(evutil_socket_t fd, short what, void *user)
 		if (fleet_node_get(fleet, s->node, &view) < 0 || view.session != s->session ||
 			view.link == NODE_LOST)
 			fail_broken(s, ECONNRESET, "the link to the node broke");
-		else if (view.link != NODE_READY)
+		else if (view.link == NODE_READY)
+			s->silent_sec = 0;
+		else if (!s->is_answered && ++s->silent_sec >= SILENT_SEC)
+			fail_broken(s, ETIMEDOUT, "the node fell silent");
+		else
 			probe(s);
 	}
 }

@@ -221,6 +221,33 @@ START_TEST(test_relay_node_cut)
 }
 END_TEST
 
+/* An agent that is stopped: it has the call, its connection stands, and nothing comes. */
+START_TEST(test_relay_node_silent)
+{
+	struct rig rig;
+	struct fake_node node;
+	struct answer answer;
+	int64_t began;
+	char id[ID_SIZE];
+
+	rig_open(&rig);
+	rig_template(&rig, "base", "image");
+	node_join(&node, &rig);
+	rig_create(&rig, &node, "{}", id);
+	call_sandbox(&rig, "POST", "/process.Process/Start", id, "{}", &answer);
+	event_free(TAKE(node.beat));
+	began = clock_monotonic_usec();
+	loop_until(rig.base, &answer.done);
+	ck_assert_int_eq(answer.status, 503);
+	ck_assert_str_eq(answer_code(&answer), "NODE_UNREACHABLE");
+	ck_assert_ptr_nonnull(strstr(answer.body, "is not known")); /* whether it began */
+	ck_assert_int_lt(clock_monotonic_usec() - began, 15 * USEC_PER_SEC);
+	answer_free(&answer);
+	node_close(&node);
+	rig_close(&rig);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("api-lanes");
@@ -233,6 +260,7 @@ int main(void)
 	tcase_add_test(tc, test_relay_large_answer);
 	tcase_add_test(tc, test_relay_client_leaves);
 	tcase_add_test(tc, test_relay_node_cut);
+	tcase_add_test(tc, test_relay_node_silent);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);
 }
