@@ -283,6 +283,10 @@ static void handle(struct fleet *fleet, const struct fleet_event *event)
 	case FLEET_FORGET:
 		fleet_request_forget(fleet, event->request);
 		break;
+	case FLEET_STORE_TIGHT:
+		fleet->is_tight = event->is_tight;
+		fleet_warm_run(fleet);
+		break;
 	case FLEET_COMMITTED:
 		fleet_start_committed(fleet, event->commit.batch);
 		break;

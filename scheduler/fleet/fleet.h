@@ -283,6 +283,7 @@ enum fleet_event_type {
 	FLEET_SET_TIMEOUT, /* set_timeout: replies when the node did it */
 	FLEET_FORGET, /* request: the client went away, no reply is wanted; changes nothing else */
 
+	FLEET_STORE_TIGHT, /* is_tight: the store has little room; nothing is begun that nobody asked for (warm VMs) */
 	FLEET_COMMITTED,     /* batch */
 	FLEET_COMMIT_FAILED, /* batch, err */
 	FLEET_STALL, /* stall_usec: this process did not run for so long (stopped, blocked); nobody's silence */
@@ -356,6 +357,7 @@ struct fleet_event {
 			const struct err *err; /* COMMIT_FAILED */
 		} commit;
 		int64_t stall_usec;
+		bool is_tight;
 	};
 };
 

@@ -194,6 +194,7 @@ struct fleet {
 	struct pool_policy *pools;
 	struct fleet_counts counts;
 	bool loaded, failed;
+	bool is_tight; /* the store: nothing is begun that nobody asked for */
 	bool kicked; /* room may have come free */
 	size_t n_unknown; /* nodes that are connected and have not said yet what is there */
 	int64_t started_usec;

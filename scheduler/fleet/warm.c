@@ -221,7 +221,7 @@ void fleet_warm_run(struct fleet *fleet)
 
 	TAILQ_FOREACH (warm, &fleet->warms, in_all) {
 		trim(fleet, warm);
-		while (warm->n_ready + warm->n_starting < warm->target &&
+		while (!fleet->is_tight && warm->n_ready + warm->n_starting < warm->target &&
 			warm->n_starting < warm->max_starts &&
 			fleet->now.mono_usec >= warm->next_usec && fleet_queue_is_empty(fleet) &&
 			refill_one(fleet, warm))

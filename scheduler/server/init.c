@@ -66,7 +66,7 @@ static int remove_old(const struct options *options, struct err *reterr)
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
 		if (unlink(state_path(options, files[i], path, sizeof(path))) < 0 &&
 			errno != ENOENT)
-			return err_set(reterr, FAIL_IO_FAILED, errno, "%s cannot be removed", path);
+			return err_set(reterr, FAIL_STORE_FAILED, errno, "%s cannot be removed", path);
 	return 0;
 }
 
@@ -79,7 +79,9 @@ static int make_dirs(const struct options *options, struct err *reterr)
 		r = -errno;
 	if (r == 0)
 		r = dir_make(state_path(options, "blobs", path, sizeof(path)), 0700);
-	return r < 0 ? err_set(reterr, FAIL_IO_FAILED, -r, "%s cannot be made", options->state) : 0;
+	return r < 0 ? err_set(reterr, FAIL_STORE_FAILED, -r,
+			       "the state directory %s cannot be made or written", options->state)
+		     : 0;
 }
 
 int init_state(

@@ -123,11 +123,15 @@ static void remove_leftovers(const struct options *options)
 		(void)closedir(dir);
 }
 
+/* Some thousand ends of sandboxes, with the log that carries them. */
+#define STORE_RESERVE (UINT64_C(16) << 20)
+
 static int open_state(struct server *server, struct err *reterr)
 {
 	const struct options *options = server->options;
 	const struct store_config config = { .dir = options->state,
-		.max_bytes = options->store_max_bytes };
+		.max_bytes = options->store_max_bytes,
+		.reserve_bytes = STORE_RESERVE };
 	char path[PATH_MAX];
 	int r;
 

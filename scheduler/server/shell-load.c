@@ -95,6 +95,7 @@ int shell_load(struct shell *shell, struct err *reterr)
 	struct fleet_config config;
 
 	shell->fleet = fleet_free(shell->fleet);
+	shell->is_tight = false; /* the new one is told anew */
 	fill_config(server, &config);
 	if (fleet_new(&shell->fleet, &config) < 0)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the fleet");

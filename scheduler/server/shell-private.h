@@ -27,6 +27,8 @@ struct shell {
 	struct held_list held, dead;
 	size_t n_held;
 	bool is_releasing;
+	bool is_tight; /* as the fleet was told */
+	unsigned int tends;
 	struct err failure;
 	struct history history;
 	struct event *tick, *alive, *recover, *forget;

@@ -18,6 +18,7 @@
 #define ALIVE_USEC (100 * USEC_PER_MSEC)
 #define STALL_USEC (500 * USEC_PER_MSEC)
 #define RECOVER_USEC (1 * USEC_PER_SEC)
+#define TEND_TURNS 10 /* of `alive`: a second */
 #define FORGET_SEC 10
 #define FORGET_MAX 4096 /* Idempotency-Keys at once */
 
@@ -375,6 +376,22 @@ static void discount_stall(struct shell *shell)
 	shell_step(shell, &event, NULL, NULL, NULL);
 }
 
+/* A full disk: the fleet is told, and the store looks each second whether there is room again. */
+static void watch_room(struct shell *shell)
+{
+	struct fleet_event event = { .type = FLEET_STORE_TIGHT };
+
+	if (err_is_set(&shell->failure) || !shell->fleet)
+		return;
+	event.is_tight = store_is_tight(shell->server->store);
+	if (event.is_tight != shell->is_tight) {
+		shell->is_tight = event.is_tight;
+		shell_step(shell, &event, NULL, NULL, NULL);
+	}
+	if (shell->is_tight && ++shell->tends % TEND_TURNS == 0)
+		store_tend(shell->server->store);
+}
+
 static void on_alive(evutil_socket_t fd, short what, void *user)
 {
 	struct shell *shell = user;
@@ -383,6 +400,7 @@ static void on_alive(evutil_socket_t fd, short what, void *user)
 	(void)what;
 	discount_stall(shell);
 	shell->alive_usec = clock_monotonic_usec();
+	watch_room(shell);
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *user)
@@ -518,6 +536,11 @@ const struct fleet *shell_fleet(const struct shell *shell)
 const struct err *shell_failure(const struct shell *shell)
 {
 	return err_is_set(&shell->failure) ? &shell->failure : NULL;
+}
+
+bool shell_is_tight(const struct shell *shell)
+{
+	return store_is_tight(shell->server->store);
 }
 
 size_t shell_held(const struct shell *shell)

@@ -32,5 +32,7 @@ void shell_commit(struct shell *shell, struct ops *ops, shell_done done, void *u
 const struct fleet *shell_fleet(const struct shell *shell);
 /* The failure that holds all changes; NULL: none. */
 const struct err *shell_failure(const struct shell *shell);
+/* The disk is full: what only ends something is taken, what makes something is not. */
+bool shell_is_tight(const struct shell *shell);
 /* Batches that are not durable yet. */
 size_t shell_held(const struct shell *shell);

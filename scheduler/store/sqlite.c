@@ -189,10 +189,31 @@ static int prepare_schema(struct sqlite_db *db, bool may_create, struct err *ret
 	return schema < STORE_SCHEMA ? upgrade(db, schema, reterr) : 0;
 }
 
+int sqlite_db_limit(struct sqlite_db *db, uint64_t max_bytes, struct err *reterr)
+{
+	uint64_t pages = max_bytes / PAGE_SIZE;
+	char sql[96];
+
+	if (max_bytes == 0)
+		return 0;
+	(void)snprintf(sql, sizeof(sql), "PRAGMA max_page_count=%llu",
+		(unsigned long long)MAX(pages, 16u));
+	return exec(db, sql, reterr);
+}
+
+uint64_t sqlite_db_room(struct sqlite_db *db, uint64_t max_bytes)
+{
+	int64_t pages = 0, unused = 0, most = (int64_t)(max_bytes / PAGE_SIZE);
+
+	if (query_number(db, "PRAGMA page_count", &pages, NULL) < 0 ||
+		query_number(db, "PRAGMA freelist_count", &unused, NULL) < 0 || pages - unused >= most)
+		return 0;
+	return (uint64_t)(most - pages + unused) * PAGE_SIZE;
+}
+
 static int prepare_connection(
 	struct sqlite_db *db, const struct store_config *config, struct err *reterr)
 {
-	char sql[96];
 	int r;
 
 	(void)sqlite3_busy_timeout(db->handle, BUSY_TIMEOUT_MS);
@@ -204,17 +225,10 @@ static int prepare_connection(
 		r = exec(db, "PRAGMA trusted_schema=OFF", reterr);
 	if (r == 0)
 		r = exec(db, "PRAGMA wal_autocheckpoint=0", reterr);
+	if (r == 0)
+		r = sqlite_db_limit(db, config->max_bytes, reterr);
 	if (r < 0)
 		return r;
-	if (config->max_bytes) {
-		uint64_t pages = config->max_bytes / PAGE_SIZE;
-
-		(void)snprintf(sql, sizeof(sql), "PRAGMA max_page_count=%llu",
-			(unsigned long long)MAX(pages, 16u));
-		r = exec(db, sql, reterr);
-		if (r < 0)
-			return r;
-	}
 	(void)sqlite3_wal_hook(db->handle, on_wal, db);
 	return 0;
 }

@@ -33,6 +33,10 @@ int sqlite_db_load(
 /* *ret_value is the caller's, NULL when there is no such record. */
 int sqlite_db_get(struct sqlite_db *db, const char *key, void **ret_value, size_t *ret_size,
 	uint64_t *ret_revision, struct err *reterr);
+/* The most that the file may take; 0: no limit. */
+int sqlite_db_limit(struct sqlite_db *db, uint64_t max_bytes, struct err *reterr);
+/* What is left below max_bytes, free pages included. 0 when it cannot be told. */
+uint64_t sqlite_db_room(struct sqlite_db *db, uint64_t max_bytes);
 /* Moves the whole log into the database and begins it anew. After a failed write or fsync the kernel may have dropped
  * pages of the log that it still shows; what is written again from here on does not build upon them. */
 int sqlite_db_settle(struct sqlite_db *db, struct err *reterr);

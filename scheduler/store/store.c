@@ -20,6 +20,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
+#include "store/reserve.h"
 #include "store/sqlite.h"
 
 #define GROUP_MAX 128
@@ -55,6 +57,8 @@ struct store {
 	struct batch_list waiting, answered;
 	bool stop;
 	bool writing;
+	bool tight;         /* the reserve is in use */
+	bool wants_reserve; /* store_tend() */
 	struct err failure;
 
 	/* of the loop thread alone */
@@ -77,6 +81,53 @@ static size_t take_group(struct store *store, struct batch **group)
 	return n;
 }
 
+/* The limit of the file, which moves with the reserve. */
+static uint64_t limit_of(const struct store *store, bool tight)
+{
+	uint64_t max = store->config.max_bytes;
+
+	return max && tight ? max + store->config.reserve_bytes : max;
+}
+
+static void set_tight(struct store *store, bool tight)
+{
+	(void)pthread_mutex_lock(&store->lock);
+	store->tight = tight;
+	(void)pthread_mutex_unlock(&store->lock);
+}
+
+/* The disk or the limit was met, and nothing of the group was committed: it is tried again with the reserve. */
+static void write_from_reserve(
+	struct store *store, struct sqlite_batch *const *batches, size_t n, struct err *failure)
+{
+	struct err again = ERR_NULL;
+
+	log_failure(LOG_LEVEL_ERROR,
+		"the store is full: its reserve is used, and nothing new is taken until there is room",
+		failure, NULL);
+	reserve_give(store->dir);
+	set_tight(store, true);
+	if (sqlite_db_limit(store->db, limit_of(store, true), &again) == 0 &&
+		sqlite_db_settle(store->db, &again) == 0)
+		(void)sqlite_db_apply(store->db, batches, n, &again);
+	*failure = again;
+}
+
+/* Of the writer: the reserve again, when there is room for it and for something beside it. */
+static void take_reserve(struct store *store)
+{
+	const struct store_config *config = &store->config;
+
+	if (!store->db || (config->max_bytes && sqlite_db_room(store->db, config->max_bytes) <
+							config->max_bytes / 8))
+		return;
+	if (reserve_take_again(store->dir, config->reserve_bytes) < 0)
+		return;
+	(void)sqlite_db_limit(store->db, limit_of(store, false), NULL); /* else the wider one holds */
+	set_tight(store, false);
+	log_info("the store has room and its reserve again");
+}
+
 static void write_group(struct store *store, struct batch **group, size_t n, struct err *failure)
 {
 	struct sqlite_batch *batches[GROUP_MAX];
@@ -88,7 +139,9 @@ static void write_group(struct store *store, struct batch **group, size_t n, str
 	if (n_writes && !err_is_set(failure)) {
 		if (store->db)
 			(void)sqlite_db_apply(store->db, batches, n_writes, failure);
-		else
+		if (failure->code == FAIL_STORE_FULL && store->config.reserve_bytes && !store->tight)
+			write_from_reserve(store, batches, n_writes, failure);
+		else if (!store->db)
 			(void)err_set(failure, FAIL_STORE_FAILED, EBADF, "the store is not open");
 	}
 	for (size_t i = 0; i < n && err_is_set(failure); i++) {
@@ -136,6 +189,18 @@ static void *writer(void *user)
 		n = take_group(store, group);
 		if (n == 0 && store->stop)
 			break;
+		if (n == 0 && store->wants_reserve) {
+			store->wants_reserve = false;
+			if (!store->tight || err_is_set(&failure))
+				continue;
+			store->writing = true;
+			(void)pthread_mutex_unlock(&store->lock);
+			take_reserve(store);
+			(void)pthread_mutex_lock(&store->lock);
+			store->writing = false;
+			(void)pthread_cond_broadcast(&store->answer);
+			continue;
+		}
 		if (n == 0) {
 			(void)pthread_cond_wait(&store->work, &store->lock);
 			continue;
@@ -210,6 +275,9 @@ static int lock_dir(const char *dir, int *ret, struct err *reterr)
 	if (fd < 0)
 		return err_set(reterr, errno == ENOENT ? FAIL_NOT_INITIALISED : FAIL_STORE_FAILED,
 			errno, "the state directory %s cannot be opened", dir);
+	if (faccessat(AT_FDCWD, dir, W_OK, AT_EACCESS) < 0) /* SQLite would only say "read-only" */
+		return err_set(reterr, FAIL_STORE_FAILED, errno,
+			"the state directory %s cannot be written", dir);
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return err_set(reterr, errno == EWOULDBLOCK ? FAIL_STORE_LOCKED : FAIL_STORE_FAILED,
 			errno, "the state directory %s cannot be locked", dir);
@@ -259,6 +327,13 @@ int store_open(struct store **ret, struct event_base *base, const struct store_c
 	if (r < 0)
 		return r;
 	store->config.may_create = false;
+	r = store->config.reserve_bytes ? reserve_take(store->dir, store->config.reserve_bytes) : 0;
+	if (r == -EOPNOTSUPP)
+		store->config.reserve_bytes = 0; /* a full disk is a failed write then, as without a reserve */
+	else if (r < 0)
+		store->tight = true;
+	if (store->tight)
+		(void)sqlite_db_limit(store->db, limit_of(store, true), NULL); /* else the narrower one holds */
 	store->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (store->event_fd < 0)
 		return err_set(reterr, FAIL_STORE_FAILED, errno, "eventfd");
@@ -472,6 +547,24 @@ const struct err *store_failure(const struct store *store)
 	return err_is_set(&store->seen_failure) ? &store->seen_failure : NULL;
 }
 
+bool store_is_tight(struct store *store)
+{
+	bool tight;
+
+	(void)pthread_mutex_lock(&store->lock);
+	tight = store->tight;
+	(void)pthread_mutex_unlock(&store->lock);
+	return tight;
+}
+
+void store_tend(struct store *store)
+{
+	(void)pthread_mutex_lock(&store->lock);
+	store->wants_reserve = true;
+	(void)pthread_cond_broadcast(&store->work);
+	(void)pthread_mutex_unlock(&store->lock);
+}
+
 int store_recover(struct store *store, struct err *reterr)
 {
 	struct sqlite_db *db = NULL;
@@ -487,6 +580,8 @@ int store_recover(struct store *store, struct err *reterr)
 	sqlite_db_close(store->db);
 	store->db = NULL;
 	r = sqlite_db_open(&db, &store->config, reterr);
+	if (r == 0)
+		r = sqlite_db_limit(db, limit_of(store, store->tight), reterr);
 	if (r == 0)
 		r = sqlite_db_settle(db, reterr);
 	if (r == 0)

@@ -10,6 +10,10 @@
  * were given. After one failed, memory is ahead of the store: every later batch fails with the same error
  * until store_recover(), so that nothing is written that builds upon what was lost.
  *
+ * A full disk is met with a reserve (reserve.h): the batch that did not fit is committed from it, no failure is seen, and
+ * the store is `tight` until the reserve is there again. Who writes is to write only what ends something meanwhile. When
+ * the reserve is used up too, the batch fails with STORE_FULL.
+ *
  * Everything here is called on the loop thread. Nothing here knows what a record means.
  */
 #pragma once
@@ -56,6 +60,7 @@ struct store_config {
 	const char *dir; /* must exist; locked until store_close() */
 	uint64_t
 		max_bytes; /* of the database file, 0: no limit but the file system's; over it STORE_FULL */
+	uint64_t reserve_bytes; /* kept for a full disk, and as much over max_bytes; 0: none */
 	bool may_create; /* `init` only: without it an absent store is NOT_INITIALISED */
 };
 
@@ -94,6 +99,11 @@ int store_load(
 size_t store_waiting(const struct store *store);
 /* The failure that holds all writes; NULL when there is none. */
 const struct err *store_failure(const struct store *store);
+
+/* The reserve is in use. */
+bool store_is_tight(struct store *store);
+/* Has the writer look whether the reserve can be taken again; to be called now and then while the store is tight. */
+void store_tend(struct store *store);
 
 /* Tries to write again: reopens the database and commits a mark. 0: writes are taken again (load first).
  * Only when nothing waits. Blocks for as long as the disk takes. */

@@ -600,6 +600,62 @@ START_TEST(test_acknowledged_create_survives)
 }
 END_TEST
 
+/* A create whose record is large, so that few of them fill a store. */
+static void large_create(char ret[static 200 * 1024])
+{
+	size_t used = (size_t)sprintf(ret, "{\"metadata\":{");
+
+	for (int i = 0; i < 40; i++)
+		used += (size_t)sprintf(ret + used, "%s\"k%d\":\"%04000d\"", i ? "," : "", i, i);
+	(void)sprintf(ret + used, "}}");
+}
+
+/* R191: the store is full. What is new is refused by name, a sandbox can be ended and its node is told, and when there is
+ * room again everything goes on by itself. */
+START_TEST(test_full_store_still_deletes)
+{
+	CLEANUP_FREE char *body = malloc(200 * 1024);
+	struct rig rig;
+	struct fake_node node;
+	struct answer answer;
+	char id[ID_SIZE], large[ID_SIZE];
+	uint64_t generation;
+
+	rig_open(&rig);
+	rig_template(&rig, "base", "image");
+	rig_stop(&rig);
+	rig.options.store_max_bytes = 128 * 1024;
+	rig.options.history_count = 1;
+	rig_start(&rig);
+	node_join(&node, &rig);
+	rig_create(&rig, &node, "{}", id);
+	generation = node.generation;
+	ck_assert(!shell_is_tight(rig.server->shell));
+	large_create(body);
+	rig_create(&rig, &node, body, large); /* it does not fit, and is kept all the same */
+	ck_assert(shell_is_tight(rig.server->shell));
+	ck_assert_ptr_null(shell_failure(rig.server->shell));
+	rig_expect(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, "{}", 503, "STORE_FULL");
+	rig_expect(&rig, "POST", "/v1/tokens", rig.keys.provider, "{}", 503, "STORE_FULL");
+	rig_expect(&rig, "GET", "/v2/sandboxes", rig.keys.tenant, NULL, 200, NULL);
+	node.destroyed = false;
+	rig_expect_id(&rig, "DELETE", "/sandboxes/*", large, rig.keys.tenant, NULL, 204, NULL);
+	loop_until(rig.base, &node.destroyed);
+	(void)snprintf(node.sandbox, sizeof(node.sandbox), "%s", id); /* of whose end it tells next */
+	node.generation = generation;
+	rig_expect_id(&rig, "DELETE", "/sandboxes/*", id, rig.keys.tenant, NULL, 204, NULL);
+	/* its history is forgotten, for the younger one takes its place: there is room */
+	for (int i = 0; i < 600 && shell_is_tight(rig.server->shell); i++)
+		loop_for(rig.base, 50);
+	ck_assert(!shell_is_tight(rig.server->shell));
+	answer = rig_call(&rig, "POST", "/v1/tokens", rig.keys.provider, "{}");
+	ck_assert_int_eq(answer.status, 201);
+	answer_free(&answer);
+	node_close(&node);
+	rig_close(&rig);
+}
+END_TEST
+
 START_TEST(test_epoch_is_above_what_nodes_know)
 {
 	struct rig rig;
@@ -693,6 +749,7 @@ int main(void)
 	tcase_add_test(tc, test_tenants_are_apart);
 	tcase_add_test(tc, test_telemetry_in_order_and_once);
 	tcase_add_test(tc, test_acknowledged_create_survives);
+	tcase_add_test(tc, test_full_store_still_deletes);
 	tcase_add_test(tc, test_epoch_is_above_what_nodes_know);
 	tcase_add_test(tc, test_report_about_anothers_sandbox);
 	tcase_add_test(tc, test_garbage_is_refused);

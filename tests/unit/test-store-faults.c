@@ -22,12 +22,13 @@
 #include "store/backup.h"
 
 /* ---- the layer ---- */
-enum fault { HEALTHY, SYNC_EIO, WRITE_EIO, WRITE_FULL, SYNC_HANGS };
+enum fault { HEALTHY, SYNC_EIO, WRITE_EIO, WRITE_FULL, FULL_BUT_FOR_RESERVE, SYNC_HANGS };
 
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	enum fault fault;
+	char reserve[96];
 	unsigned int hanging, syncs;
 } disk = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
@@ -61,7 +62,7 @@ static int layer_write(sqlite3_file *file, const void *data, int size, sqlite3_i
 
 	if (fault == WRITE_EIO)
 		return SQLITE_IOERR_WRITE;
-	if (fault == WRITE_FULL)
+	if (fault == WRITE_FULL || (fault == FULL_BUT_FOR_RESERVE && access(disk.reserve, F_OK) == 0))
 		return SQLITE_FULL;
 	return below->xWrite(file, data, size, offset);
 }
@@ -117,9 +118,11 @@ struct fixture {
 	size_t n_records;
 };
 
-static void setup(struct fixture *f)
+#define RESERVE (UINT64_C(1) << 20)
+
+static void setup_with(struct fixture *f, uint64_t reserve)
 {
-	const struct store_config config = { .dir = f->dir, .may_create = true };
+	const struct store_config config = { .dir = f->dir, .may_create = true, .reserve_bytes = reserve };
 	struct err err = ERR_NULL;
 
 	memset(f, 0, sizeof(*f));
@@ -127,8 +130,14 @@ static void setup(struct fixture *f)
 	layer_begin();
 	(void)snprintf(f->dir, sizeof(f->dir), "/tmp/croft-test-fault-XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(f->dir));
+	(void)snprintf(disk.reserve, sizeof(disk.reserve), "%s/reserve", f->dir);
 	f->base = event_base_new();
 	ck_assert_msg(store_open(&f->store, f->base, &config, &err) == 0, "%s", err.msg);
+}
+
+static void setup(struct fixture *f)
+{
+	setup_with(f, 0);
 }
 
 static void teardown(struct fixture *f)
@@ -230,6 +239,41 @@ START_TEST(test_failing_disk) /* R190, R191 */
 		ck_assert_int_eq(store_open(&f.store, f.base, &config, &err), 0);
 		ck_assert_uint_eq(records(&f), n);
 	}
+	teardown(&f);
+}
+END_TEST
+
+/* The disk is full: what was handed over is committed from the reserve and nothing fails; when there is room the reserve is
+ * taken again, and when there is none left at all the failure has its name. */
+START_TEST(test_full_disk_is_met_with_the_reserve) /* R191 */
+{
+	struct fixture f;
+	struct err err = ERR_NULL;
+	struct stat st;
+
+	setup_with(&f, RESERVE);
+	ck_assert_int_eq(stat(disk.reserve, &st), 0);
+	ck_assert_int_ge(st.st_blocks * 512, (blkcnt_t)RESERVE); /* space, and not a hole */
+	ck_assert(!store_is_tight(f.store));
+	set_fault(FULL_BUT_FOR_RESERVE);
+	ck_assert_int_eq(commit(&f, "a"), STORE_COMMITTED);
+	ck_assert(store_is_tight(f.store));
+	ck_assert_ptr_null(store_failure(f.store));
+	ck_assert_int_ne(access(disk.reserve, F_OK), 0);
+	ck_assert_int_eq(commit(&f, "b"), STORE_COMMITTED);
+	set_fault(WRITE_FULL);
+	ck_assert_int_eq(commit(&f, "lost"), STORE_BROKEN);
+	ck_assert_int_eq(f.err.code, FAIL_STORE_FULL);
+	set_fault(HEALTHY);
+	ck_assert_int_eq(store_recover(f.store, &err), 0);
+	ck_assert(store_is_tight(f.store)); /* until somebody looks */
+	for (int i = 0; i < 500 && store_is_tight(f.store); i++) {
+		store_tend(f.store);
+		(void)usleep(10000);
+	}
+	ck_assert(!store_is_tight(f.store));
+	ck_assert_int_eq(access(disk.reserve, F_OK), 0);
+	ck_assert_uint_ge(records(&f), 2);
 	teardown(&f);
 }
 END_TEST
@@ -382,6 +426,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, test_failing_disk, 0, (int)ARRAY_LEN(failures));
+	tcase_add_test(tc, test_full_disk_is_met_with_the_reserve);
 	tcase_add_test(tc, test_failed_fsync_begins_the_log_anew);
 	tcase_add_test(tc, test_slow_disk_holds_no_loop);
 	tcase_add_test(tc, test_corrupt_page_is_named);
