@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "network/cidr.h"
+#include "base/cidr.h"
 #include "network/slot.h"
 
 /* A veth pair, both ends down: `name` here, in the group of our links, with the host's MAC; NET_UPLINK in `netns`. */

@@ -91,31 +91,6 @@ bool net_is_fenced(const struct net_addr *addr)
 
 /* ---- names ---- */
 
-static bool label_is_valid(const char *label, size_t n)
-{
-	if (n == 0 || n > 63 || label[0] == '-' || label[n - 1] == '-')
-		return false;
-	return strspn(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") >= n;
-}
-
-bool net_name_is_valid(const char *name, bool wildcard)
-{
-	if (wildcard && !strncmp(name, "*.", 2))
-		name += 2;
-	if (*name == '\0' || strlen(name) >= NET_NAME_SIZE)
-		return false;
-	for (;;) {
-		size_t n = strcspn(name, ".");
-
-		if (!label_is_valid(name, n))
-			return false;
-		if (name[n] == '\0')
-			/* nobody's top level is a number: that would be an address in disguise */
-			return strspn(name, "0123456789") < n;
-		name += n + 1;
-	}
-}
-
 bool net_name_matches(const char *rule, const char *name)
 {
 	size_t have = strlen(name), want;
@@ -142,88 +117,20 @@ enum net_name_verdict net_judge_name(const struct net_policy *policy, const char
 	if (any_matches(policy->deny_names, policy->n_deny_names, name))
 		return NET_NAME_REFUSED;
 	/* with allow blocks a name may lead into one of them */
-	return policy->internet || policy->n_allow > 0 ? NET_NAME_PLAIN : NET_NAME_REFUSED;
+	return !net_policy_is_closed(policy) || policy->n_allow > 0 ? NET_NAME_PLAIN : NET_NAME_REFUSED;
 }
 
-/* ---- lists ---- */
-
-void net_policy_deinit(struct net_policy *policy)
-{
-	free(policy->allow);
-	free(policy->deny);
-	free(policy->allow_names);
-	free(policy->deny_names);
-	memset(policy, 0, sizeof(*policy));
-}
+/* ---- the owner's openings ---- */
 
 static int full(struct err *reterr, const char *text)
 {
-	return err_set(reterr, FAIL_INVALID_ARGUMENT, E2BIG, "too many network rules, at \"%.60s\"", text);
+	return err_set(reterr, FAIL_CONFIG_INVALID, E2BIG, "allow_private: too many, at \"%.60s\"", text);
 }
 
 static int no_memory(struct err *reterr)
 {
-	return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for a network rule");
+	return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for allow_private");
 }
-
-static int add_cidr(struct net_cidr **list, size_t *n, const char *text, struct err *reterr)
-{
-	struct net_cidr cidr, *grown;
-	int r = net_cidr_parse(text, &cidr, reterr);
-
-	if (r < 0)
-		return r;
-	if (*n >= NET_RULES_MAX)
-		return full(reterr, text);
-	grown = reallocarray(*list, *n + 1, sizeof(cidr));
-	if (!grown)
-		return no_memory(reterr);
-	*list = grown;
-	grown[(*n)++] = cidr;
-	return 0;
-}
-
-static int add_name(char (**list)[NET_NAME_SIZE], size_t *n, const char *text, struct err *reterr)
-{
-	char (*grown)[NET_NAME_SIZE];
-
-	if (!net_name_is_valid(text, true)) {
-		(void)err_set(reterr, FAIL_INVALID_ARGUMENT, EINVAL,
-			"\"%.60s\" is neither a CIDR block nor a host name", text);
-		err_add(reterr, "name", "%.60s", text);
-		return -EINVAL;
-	}
-	if (*n >= NET_NAMES_MAX)
-		return full(reterr, text);
-	grown = reallocarray(*list, *n + 1, NET_NAME_SIZE);
-	if (!grown)
-		return no_memory(reterr);
-	*list = grown;
-	(void)snprintf(grown[(*n)++], NET_NAME_SIZE, "%s", text);
-	return 0;
-}
-
-/* No host name looks like this: see net_name_is_valid(). */
-static bool looks_like_address(const char *text)
-{
-	return strchr(text, ':') || strchr(text, '/') || text[strspn(text, "0123456789.")] == '\0';
-}
-
-int net_policy_allow(struct net_policy *policy, const char *text, struct err *reterr)
-{
-	if (looks_like_address(text))
-		return add_cidr(&policy->allow, &policy->n_allow, text, reterr);
-	return add_name(&policy->allow_names, &policy->n_allow_names, text, reterr);
-}
-
-int net_policy_deny(struct net_policy *policy, const char *text, struct err *reterr)
-{
-	if (looks_like_address(text))
-		return add_cidr(&policy->deny, &policy->n_deny, text, reterr);
-	return add_name(&policy->deny_names, &policy->n_deny_names, text, reterr);
-}
-
-/* ---- the owner's openings ---- */
 
 static int bad_opening(struct err *reterr, const char *text)
 {

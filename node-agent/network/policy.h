@@ -25,12 +25,9 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "network/cidr.h"
+#include "base/net-policy.h"
 
-#define NET_RULES_MAX 512  /* of one list */
-#define NET_NAMES_MAX 256  /* of one list */
 #define NET_OWNER_MAX 64
-#define NET_NAME_SIZE 254  /* 253 characters and NUL */
 #define NET_PROTOCOL_TCP 6u
 #define NET_PROTOCOL_UDP 17u
 
@@ -45,20 +42,6 @@ struct net_owner {
 	struct net_opening items[NET_OWNER_MAX];
 	size_t n;
 };
-
-struct net_policy {
-	bool internet; /* what no rule names is allowed */
-	struct net_cidr *allow, *deny;
-	size_t n_allow, n_deny;
-	char (*allow_names)[NET_NAME_SIZE], (*deny_names)[NET_NAME_SIZE];
-	size_t n_allow_names, n_deny_names;
-};
-
-void net_policy_deinit(struct net_policy *policy);
-/* Adds a CIDR block, an address or a name ("example.com", "*.example.com", lower case) to a list. INVALID_CIDR
- * where it has only digits, dots, colons and a slash; INVALID_ARGUMENT for a bad name or a list that is full. */
-int net_policy_allow(struct net_policy *policy, const char *text, struct err *reterr);
-int net_policy_deny(struct net_policy *policy, const char *text, struct err *reterr);
 
 /* Comma- or space-separated openings. INVALID_CIDR, CONFIG_INVALID. */
 int net_owner_parse(const char *text, struct net_owner *ret, struct err *reterr);
@@ -91,8 +74,6 @@ void net_judge_deinit(struct net_judge *judge);
 enum net_verdict net_judge(const struct net_judge *judge, const struct net_addr *addr, uint8_t protocol,
 	uint16_t port, bool pinned);
 
-/* Is it a host name in the form of RFC 1123, lower case; with `wildcard` also "*." before it? */
-bool net_name_is_valid(const char *name, bool wildcard);
 /* Does a rule ("a.com" that name alone, "*.a.com" every name below it) match the lower-case name? */
 bool net_name_matches(const char *rule, const char *name);
 

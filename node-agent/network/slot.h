@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "network/cidr.h"
+#include "base/cidr.h"
 
 #define NET_SLOT_NAME_SIZE 14 /* 's', 12 hex digits, NUL */
 #define NET_SLOT_ADDRESSES 8u

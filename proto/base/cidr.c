@@ -2,7 +2,7 @@
  *
  * See cidr.h.
  */
-#include "network/cidr.h"
+#include "base/cidr.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
