@@ -224,29 +224,47 @@ static int enter(const char *netns_dir, const char *name, int *home, struct err 
 	return r;
 }
 
+/* Inside: whether the kernel has these rules, whatever is pinned. */
+static bool holds(const struct net_slot_rules *rules)
+{
+	struct buf text = BUF_NULL(NET_RULESET_MAX);
+	char stamp[NET_STAMP_SIZE], there[NET_STAMP_SIZE];
+	bool same = net_ruleset_slot(&text, rules, stamp) == 0 && net_rules_stamp(there) && !strcmp(there, stamp);
+
+	buf_deinit(&text);
+	return same;
+}
+
+static int add_pins(const struct net_pin *pins, size_t n, struct err *reterr)
+{
+	struct buf text = BUF_NULL(NET_RULESET_MAX);
+	int r = net_ruleset_pins(&text, pins, n);
+
+	if (r < 0)
+		(void)err_set(reterr, FAIL_NETWORK_RULES_FAILED, -r, "too many addresses at once");
+	else if (n > 0)
+		r = net_rules_add(&text, reterr);
+	buf_deinit(&text);
+	return r;
+}
+
 int net_slot_apply(const char *netns_dir, const struct net_slot_rules *rules, struct err *reterr)
 {
 	CLEANUP_NETNS int home = -1;
 	int r = enter(netns_dir, rules->slot->name, &home, reterr);
 
-	return r < 0 ? r : apply(rules, reterr);
+	if (r < 0)
+		return r;
+	return holds(rules) ? add_pins(rules->pins, rules->n_pins, reterr) : apply(rules, reterr);
 }
 
 int net_slot_pin(const char *netns_dir, const char *name, const struct net_pin *pins, size_t n_pins,
 	struct err *reterr)
 {
 	CLEANUP_NETNS int home = -1;
-	struct buf text = BUF_NULL(NET_RULESET_MAX);
-	int r = net_ruleset_pins(&text, pins, n_pins);
+	int r = enter(netns_dir, name, &home, reterr);
 
-	if (r < 0)
-		(void)err_set(reterr, FAIL_NETWORK_RULES_FAILED, -r, "too many addresses at once");
-	else
-		r = enter(netns_dir, name, &home, reterr);
-	if (r == 0)
-		r = net_rules_add(&text, reterr);
-	buf_deinit(&text);
-	return r;
+	return r < 0 ? r : add_pins(pins, n_pins, reterr);
 }
 
 int net_slot_read(const char *netns_dir, const char *name, struct net_counters *ret, struct err *reterr)

@@ -15,7 +15,8 @@
 /* NETWORK_SLOT_FAILED with the step, NETWORK_RULES_FAILED, NETWORK_UNSUPPORTED. On failure nothing is left, or
  * net_slot_remove() is to be tried again. */
 int net_slot_make(const char *netns_dir, const struct net_slot_rules *rules, struct err *reterr);
-/* The rules anew, in one transaction; connections that they forbid are reset. */
+/* The rules anew, in one transaction; connections that they forbid are reset. Where these rules hold already, only
+ * the pins are added: what is pinned there stays. */
 int net_slot_apply(const char *netns_dir, const struct net_slot_rules *rules, struct err *reterr);
 int net_slot_pin(const char *netns_dir, const char *name, const struct net_pin *pins, size_t n_pins,
 	struct err *reterr);

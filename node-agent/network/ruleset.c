@@ -239,12 +239,10 @@ int net_ruleset_slot(struct buf *out, const struct net_slot_rules *rules, char r
 	put_judge(out, &r, rules, false, mark);
 	put_judge(out, &r, rules, true, mark);
 	put_forward(out, &r, rules, mark);
-	if (r == 0)
-		r = net_ruleset_pins(out, rules->pins, rules->n_pins);
 	if (r < 0)
 		return r;
 	put_stamp(out, &r, stamp_of(out, from), ret_stamp);
-	return r;
+	return r < 0 ? r : net_ruleset_pins(out, rules->pins, rules->n_pins);
 }
 
 int net_ruleset_pins(struct buf *out, const struct net_pin *pins, size_t n_pins)

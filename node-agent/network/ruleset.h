@@ -4,7 +4,8 @@
  *
  * Each text is one transaction that can be applied to a kernel in any state: empty, with another version of the
  * same rules, or with these. Counters and the table of denied connections live through it. The text holds a stamp,
- * the hash of all the rest, as the comment of a rule nobody reaches: a kernel that shows the stamp has the whole.
+ * the hash of all the rest but the pins, as the comment of a rule nobody reaches: a kernel that shows the stamp has
+ * the whole. Pins come and go under the same rules.
  *
  * A connection that was allowed carries the policy's hash in its mark. After a change the marks differ, and the next
  * packet of every connection is judged anew, in whichever direction it goes; what is forbidden now is reset.

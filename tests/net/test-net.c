@@ -306,6 +306,10 @@ START_TEST(names_are_judged_by_the_address)
 	set_policy(pins, 1);
 	expect_reaches(WORLD_PUBLIC, 443);
 	ck_assert_int_eq(world_echo(fd, SHORT_MS), -ECONNRESET);
+	/* the same rules again, by an agent that started anew and knows of no answer: nothing is taken away */
+	set_policy(NULL, 0);
+	expect_reaches(WORLD_PUBLIC, 443);
+	ck_assert_int_eq(net_policy_allow(&policy, "example.net", NULL), 0);
 	set_policy(NULL, 0);
 	expect_refused(WORLD_PUBLIC, 443);
 	(void)close(fd);
