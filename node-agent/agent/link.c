@@ -136,6 +136,21 @@ static int on_update(void *call, const struct envelope_head *head, const Croft__
 	return 0;
 }
 
+static int on_network_update(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
+	struct err *reterr)
+{
+	struct sv_event event = { .type = SV_EV_NETWORK_UPDATE };
+	struct network_command command = { .generation = 0 };
+	int r = network_command_decode(envelope->network_update, &command, reterr);
+
+	if (r < 0)
+		return r;
+	event.network_update = &command;
+	feed(call, &event, head);
+	network_command_deinit(&command);
+	return 0;
+}
+
 static int on_report_ack(void *call, const struct envelope_head *head,
 	const Croft__Envelope *envelope, struct err *reterr)
 {
@@ -257,6 +272,7 @@ static const struct dispatch_row rows[] = {
 	ROW(CREATE,        WELCOMED,     LARGE, on_create),
 	ROW(DESTROY,       WELCOMED,     SMALL, on_destroy),
 	ROW(UPDATE,        WELCOMED,     SMALL, on_update),
+	ROW(NETWORK_UPDATE, WELCOMED,    LARGE, on_network_update),
 	ROW(REPORT_ACK,    WELCOMED,     SMALL, on_report_ack),
 	ROW(LEASE,         WELCOMED,     SMALL, on_lease),
 	ROW(TELEMETRY_ACK, WELCOMED,     SMALL, on_telemetry_ack),

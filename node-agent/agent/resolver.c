@@ -25,6 +25,15 @@
 #define UNDER_WAY_MAX 32u /* of one sandbox */
 #define PIN_SEC_MIN 60u   /* an answer for 0 s is to be good for a connect all the same */
 #define TTL_SEC_MAX 3600u
+#define ANSWERS_MAX 256u  /* of one sandbox, remembered: a policy that comes later may allow their names */
+
+/* What a name was answered last. */
+struct answer {
+	char *name;
+	uint32_t addresses[DNS_ADDRESSES_MAX];
+	size_t n;
+	int64_t until_usec;
+};
 
 struct slot_socket {
 	UT_hash_handle hh;
@@ -36,6 +45,8 @@ struct slot_socket {
 	struct dns_rate rate;
 	LIST_HEAD(, lookup) lookups;
 	unsigned int n_lookups;
+	struct answer *answers; /* ANSWERS_MAX; NULL: none yet */
+	unsigned int next_answer;
 };
 
 /* One question under way. Whose socket went first is forgotten, and ends with the answer that nobody hears. */
@@ -44,7 +55,6 @@ struct lookup {
 	struct slot_socket *socket; /* NULL: gone */
 	struct dns_query query;
 	struct sockaddr_in from;
-	bool is_pinned;
 	bool is_pinning; /* the helper was asked */
 	uint32_t addresses[DNS_ADDRESSES_MAX];
 	size_t n;
@@ -141,9 +151,32 @@ static enum dns_code code_of(int result)
 	}
 }
 
+/* Without memory it is forgotten: the guest asks again. */
+static void remember(struct slot_socket *socket, const struct lookup *lookup)
+{
+	struct answer *answer = NULL;
+
+	if (!socket->answers)
+		socket->answers = calloc(ANSWERS_MAX, sizeof(*socket->answers));
+	if (!socket->answers)
+		return;
+	for (unsigned int i = 0; i < ANSWERS_MAX && !answer; i++)
+		if (socket->answers[i].name && !strcmp(socket->answers[i].name, lookup->query.name))
+			answer = &socket->answers[i];
+	if (!answer) {
+		answer = &socket->answers[socket->next_answer++ % ANSWERS_MAX];
+		free(answer->name);
+		answer->name = strdup(lookup->query.name);
+	}
+	memcpy(answer->addresses, lookup->addresses, sizeof(answer->addresses));
+	answer->n = lookup->n;
+	answer->until_usec = clock_monotonic_usec() + MAX(lookup->ttl_sec, PIN_SEC_MIN) * USEC_PER_SEC;
+}
+
 static void on_resolved(int result, char type, int count, int ttl, void *addresses, void *user)
 {
 	struct lookup *lookup = user;
+	enum net_name_verdict verdict;
 	size_t found = 0;
 
 	if (!lookup->socket) {
@@ -162,14 +195,21 @@ static void on_resolved(int result, char type, int count, int ttl, void *address
 	lookup->n = dns_strip(lookup->addresses, found);
 	if (lookup->n < found)
 		note_stripped(lookup, found - lookup->n);
-	if (lookup->is_pinned && lookup->n > 0)
+	/* by the policy of now: it may have changed since the question */
+	verdict = net_judge_name(&lookup->socket->policy, lookup->query.name);
+	if (lookup->n > 0)
+		remember(lookup->socket, lookup);
+	if (verdict == NET_NAME_REFUSED) {
+		lookup->n = 0;
+		finish(lookup, DNS_REFUSED);
+	} else if (verdict == NET_NAME_PINNED && lookup->n > 0) {
 		pin(lookup);
-	else
+	} else {
 		finish(lookup, code_of(result));
+	}
 }
 
-static void resolve(struct slot_socket *socket, const struct dns_query *query, const struct sockaddr_in *from,
-	bool is_pinned)
+static void resolve(struct slot_socket *socket, const struct dns_query *query, const struct sockaddr_in *from)
 {
 	struct lookup *lookup = socket->n_lookups < UNDER_WAY_MAX ? calloc(1, sizeof(*lookup)) : NULL;
 
@@ -181,7 +221,6 @@ static void resolve(struct slot_socket *socket, const struct dns_query *query, c
 	lookup->socket = socket;
 	lookup->query = *query;
 	lookup->from = *from;
-	lookup->is_pinned = is_pinned;
 	LIST_INSERT_HEAD(&socket->lookups, lookup, link);
 	socket->n_lookups++;
 	if (!evdns_base_resolve_ipv4(socket->resolver->dns, query->name, DNS_QUERY_NO_SEARCH, on_resolved, lookup))
@@ -206,7 +245,7 @@ static void take(struct slot_socket *socket, const uint8_t *data, size_t size, c
 		return;
 	verdict = kind == DNS_RESOLVE ? net_judge_name(&socket->policy, query.name) : NET_NAME_REFUSED;
 	if (kind == DNS_RESOLVE && verdict != NET_NAME_REFUSED) {
-		resolve(socket, &query, from, verdict == NET_NAME_PINNED);
+		resolve(socket, &query, from);
 		return;
 	}
 	if (kind == DNS_RESOLVE)
@@ -271,6 +310,9 @@ static void socket_free(struct slot_socket *socket)
 		event_free(socket->event);
 	(void)fd_close(socket->fd);
 	net_policy_deinit(&socket->policy);
+	for (unsigned int i = 0; socket->answers && i < ANSWERS_MAX; i++)
+		free(socket->answers[i].name);
+	free(socket->answers);
 	free(socket);
 }
 
@@ -295,14 +337,22 @@ int resolver_set_upstream(struct resolver *resolver, const char *server)
 	return evdns_base_resume(resolver->dns) == 0 ? 0 : -EIO;
 }
 
-static int copy_names(char (**to)[NET_NAME_SIZE], char (*from)[NET_NAME_SIZE], size_t n)
+static struct slot_socket *find(const struct resolver *resolver, const char *sandbox)
 {
-	*to = calloc(n ? n : 1, NET_NAME_SIZE);
-	if (!*to)
-		return -ENOMEM;
-	if (n > 0)
-		memcpy(*to, from, n * NET_NAME_SIZE);
-	return 0;
+	struct slot_socket *socket;
+
+	HASH_FIND_STR(resolver->sockets, sandbox, socket);
+	return socket;
+}
+
+/* What the former socket of the sandbox answered is the new one's. */
+static void inherit(struct slot_socket *socket, struct slot_socket *former)
+{
+	if (!former)
+		return;
+	socket->answers = TAKE(former->answers);
+	socket->next_answer = former->next_answer;
+	socket_free(former);
 }
 
 int resolver_add(struct resolver *resolver, const char *sandbox, int fd, const struct net_policy *policy)
@@ -310,11 +360,12 @@ int resolver_add(struct resolver *resolver, const char *sandbox, int fd, const s
 	struct slot_socket *socket = calloc(1, sizeof(*socket));
 	int r = -ENOMEM;
 
-	resolver_remove(resolver, sandbox);
 	if (!socket) {
+		resolver_remove(resolver, sandbox);
 		(void)fd_close(fd);
 		return -ENOMEM;
 	}
+	inherit(socket, find(resolver, sandbox));
 	socket->resolver = resolver;
 	socket->fd = fd;
 	LIST_INIT(&socket->lookups);
@@ -322,15 +373,11 @@ int resolver_add(struct resolver *resolver, const char *sandbox, int fd, const s
 	HASH_ADD_STR(resolver->sockets, sandbox, socket);
 	if (!socket->hh.tbl) {
 		(void)fd_close(fd);
+		free(socket->answers);
 		free(socket);
 		return -ENOMEM;
 	}
-	if (copy_names(&socket->policy.allow_names, policy->allow_names, policy->n_allow_names) == 0 &&
-		copy_names(&socket->policy.deny_names, policy->deny_names, policy->n_deny_names) == 0) {
-		socket->policy.n_allow_names = policy->n_allow_names;
-		socket->policy.n_deny_names = policy->n_deny_names;
-		/* blocks are the kernel's to judge; here it counts that a name may lead into one */
-		socket->policy.internet = policy->internet || policy->n_allow > 0;
+	if (net_policy_copy(policy, &socket->policy) == 0) {
 		socket->event = event_new(resolver->base, fd, EV_READ | EV_PERSIST, on_question, socket);
 		r = socket->event && event_add(socket->event, NULL) == 0 ? 0 : -ENOMEM;
 	}
@@ -339,11 +386,44 @@ int resolver_add(struct resolver *resolver, const char *sandbox, int fd, const s
 	return r;
 }
 
+int resolver_set_policy(struct resolver *resolver, const char *sandbox, const struct net_policy *policy)
+{
+	struct slot_socket *socket = find(resolver, sandbox);
+	struct net_policy copy;
+
+	if (!socket)
+		return -ENOENT;
+	if (net_policy_copy(policy, &copy) < 0)
+		return -ENOMEM;
+	net_policy_deinit(&socket->policy);
+	socket->policy = copy;
+	return 0;
+}
+
+size_t resolver_pins(const struct resolver *resolver, const char *sandbox, const struct net_policy *policy,
+	struct net_pin *ret, size_t max)
+{
+	const struct slot_socket *socket = find(resolver, sandbox);
+	int64_t now = clock_monotonic_usec();
+	size_t n = 0;
+
+	for (unsigned int i = 0; socket && socket->answers && i < ANSWERS_MAX; i++) {
+		const struct answer *answer = &socket->answers[i];
+
+		if (!answer->name || answer->until_usec - now < USEC_PER_SEC ||
+			net_judge_name(policy, answer->name) != NET_NAME_PINNED)
+			continue;
+		for (size_t k = 0; k < answer->n && n < max; k++)
+			ret[n++] = (struct net_pin){ answer->addresses[k],
+				(uint32_t)((answer->until_usec - now) / USEC_PER_SEC) };
+	}
+	return n;
+}
+
 void resolver_remove(struct resolver *resolver, const char *sandbox)
 {
-	struct slot_socket *socket;
+	struct slot_socket *socket = find(resolver, sandbox);
 
-	HASH_FIND_STR(resolver->sockets, sandbox, socket);
 	if (socket)
 		socket_free(socket);
 }

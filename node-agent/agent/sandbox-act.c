@@ -277,7 +277,10 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 			sandbox_post(sandbox, SV_EV_DISK_DONE, NULL);
 		break;
 	case SV_DO_MAKE_NETWORK:
-		sandbox_make_network(sandbox);
+		sandbox_make_network(sandbox, action->spec);
+		break;
+	case SV_DO_SET_NETWORK:
+		sandbox_set_network(sandbox, action->spec);
 		break;
 	case SV_DO_SPAWN_VMM:
 		sandbox_spawn_vmm(sandbox, &action->vmm, action->spec);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The network slot of a sandbox: asked of croft-node-helper, with the TAP for its VMM; given back when the sandbox
- * is removed. A helper that starts again, or an agent that does, asks which slots there are and gives back those of
- * sandboxes that nobody knows any more.
+ * is removed. A helper that starts again, or an agent that does, asks which slots there are, gives back those of
+ * sandboxes that nobody knows any more, and sets the policy of the others as the journal has it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -31,8 +31,8 @@ static int ask(struct sandbox *sandbox, enum helper_type type, helper_done done,
 	int r;
 
 	memcpy(request.sandbox, sandbox->id, sizeof(request.sandbox));
-	/* the node's own word is the helper's fence; a tenant's comes with the sandbox's specification */
-	request.policy.internet = true;
+	if (sandbox->net_spec)
+		request.policy = sandbox->net_spec->network; /* lent: a request that is only sent owns nothing */
 	r = helper_link_ask(sandbox->agent->helper, &request, NULL, 0, done, sandbox, reterr);
 	sandbox->n_asks += r == 0; /* the object stays until the answer came */
 	return r;
@@ -43,15 +43,14 @@ static int ask(struct sandbox *sandbox, enum helper_type type, helper_done done,
 static void on_dns(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
 {
 	struct sandbox *sandbox = user;
-	struct net_policy policy = { .internet = true };
-
 	sandbox->n_asks--;
 	if (err_is_set(&reply->failure) || n_fds != 2) {
 		log_failure(LOG_LEVEL_WARN, "a sandbox has no resolver", &reply->failure, "sandbox", sandbox->id, NULL);
 		return;
 	}
 	/* the other is for TCP, which nothing here needs: no answer is ever cut short */
-	if (resolver_add(sandbox->agent->resolver, sandbox->id, TAKE_FD(fds[0]), &policy) < 0)
+	if (!sandbox->net_spec ||
+		resolver_add(sandbox->agent->resolver, sandbox->id, TAKE_FD(fds[0]), &sandbox->net_spec->network) < 0)
 		log_error("no memory for a sandbox's resolver", "sandbox", sandbox->id);
 }
 
@@ -99,14 +98,78 @@ static void on_slot(const struct helper_reply *reply, int *fds, size_t n_fds, vo
 	post_network(sandbox, false, "", &err);
 }
 
-void sandbox_make_network(struct sandbox *sandbox)
+static void keep_spec(struct sandbox *sandbox, struct sandbox_spec *spec)
+{
+	spec_ref(spec);
+	spec_unref(sandbox->net_spec);
+	sandbox->net_spec = spec;
+}
+
+void sandbox_make_network(struct sandbox *sandbox, struct sandbox_spec *spec)
 {
 	struct err err = ERR_NULL;
 
+	keep_spec(sandbox, spec);
 	if (!sandbox->agent->helper)
 		post_network(sandbox, false, "no croft-node-helper: helper.socket is not set", NULL);
 	else if (ask(sandbox, HELPER_SLOT_MAKE, on_slot, &err) < 0)
 		post_network(sandbox, false, "", &err);
+}
+
+/* ---- another policy ---- */
+
+/* The helper's rules, with the addresses that the resolver answered for names that are allowed now too. */
+static int ask_policy(struct sandbox *sandbox, helper_done done, struct err *reterr)
+{
+	struct helper_request request = { .type = HELPER_POLICY_SET, .policy = sandbox->net_spec->network };
+	CLEANUP_FREE struct net_pin *pins = calloc(NET_PINS_MAX, sizeof(*pins));
+	int r;
+
+	if (!pins)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for a network policy");
+	memcpy(request.sandbox, sandbox->id, sizeof(request.sandbox));
+	request.pins = pins;
+	request.n_pins = resolver_pins(sandbox->agent->resolver, sandbox->id, &request.policy, pins, NET_PINS_MAX);
+	r = helper_link_ask(sandbox->agent->helper, &request, NULL, 0, done, sandbox, reterr);
+	sandbox->n_asks += r == 0;
+	return r;
+}
+
+/* err NULL: the new one holds; else the former still does. */
+static void policy_set(struct sandbox *sandbox, const struct err *err)
+{
+	if (err && sandbox->net_former) {
+		keep_spec(sandbox, sandbox->net_former);
+		(void)resolver_set_policy(sandbox->agent->resolver, sandbox->id, &sandbox->net_spec->network);
+	}
+	sandbox->net_former = spec_unref(sandbox->net_former);
+	sandbox_post(sandbox, SV_EV_NETWORK_SET, err);
+}
+
+static void on_policy(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
+{
+	struct sandbox *sandbox = user;
+
+	(void)fds, (void)n_fds;
+	sandbox->n_asks--;
+	policy_set(sandbox, err_is_set(&reply->failure) ? &reply->failure : NULL);
+}
+
+void sandbox_set_network(struct sandbox *sandbox, struct sandbox_spec *spec)
+{
+	struct err err = ERR_NULL;
+
+	if (!sandbox->agent->helper) { /* it has no network at all */
+		sandbox_post(sandbox, SV_EV_NETWORK_SET, NULL);
+		return;
+	}
+	spec_unref(sandbox->net_former);
+	sandbox->net_former = spec_ref(sandbox->net_spec);
+	keep_spec(sandbox, spec);
+	/* the resolver first: no address is pinned for a name that only the former policy knew once the rules are new */
+	(void)resolver_set_policy(sandbox->agent->resolver, sandbox->id, &spec->network);
+	if (ask_policy(sandbox, on_policy, &err) < 0)
+		policy_set(sandbox, &err);
 }
 
 /* Of its answer nothing hangs: what is left of the group is found by the removal. */
@@ -160,7 +223,31 @@ void sandbox_give_back_network(struct sandbox *sandbox)
 
 static int ask_list(struct agent *agent, uint32_t from);
 
-/* A slot that the helper has: its sandbox's resolver is opened anew, or it is given back. */
+static void on_policy_again(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
+{
+	struct sandbox *sandbox = user;
+
+	(void)fds, (void)n_fds;
+	sandbox->n_asks--;
+	if (err_is_set(&reply->failure))
+		log_failure(LOG_LEVEL_ERROR, "a sandbox's network policy could not be set again", &reply->failure,
+			"sandbox", sandbox->id, NULL);
+	sandbox_settle(sandbox);
+}
+
+/* The agent may have ended between the journal and the act. Where the rules are these already, nothing is touched. */
+static void set_again(struct sandbox *sandbox, struct sandbox_spec *spec)
+{
+	struct err err = ERR_NULL;
+
+	keep_spec(sandbox, spec);
+	if (ask_policy(sandbox, on_policy_again, &err) < 0)
+		log_failure(LOG_LEVEL_ERROR, "a sandbox's network policy could not be set again", &err, "sandbox",
+			sandbox->id, NULL);
+	open_resolver(sandbox);
+}
+
+/* A slot that the helper has: its sandbox's policy and resolver are set anew, or it is given back. */
 static void take_listed(struct agent *agent, const struct helper_slot *slot)
 {
 	static const enum helper_type parts[] = { HELPER_GROUP_KILL, HELPER_GROUP_REMOVE, HELPER_SLOT_REMOVE };
@@ -168,8 +255,8 @@ static void take_listed(struct agent *agent, const struct helper_slot *slot)
 	struct sv_view view;
 
 	if (supervisor_get(agent->supervisor, slot->sandbox, &view) == 0) {
-		if (sandbox && view.state != SV_REMOVING && view.state != SV_ENDED)
-			open_resolver(sandbox);
+		if (sandbox && view.spec && view.state != SV_REMOVING && view.state != SV_ENDED)
+			set_again(sandbox, view.spec);
 		return;
 	}
 	log_info("a network slot of a sandbox that is gone is given back", "sandbox", slot->sandbox, "slot",

@@ -93,6 +93,8 @@ static void sandbox_free(struct sandbox *sandbox)
 	guest_call_free(sandbox->power_off);
 	vmm_free(sandbox->vmm);
 	event_free(sandbox->retry);
+	spec_unref(sandbox->net_spec);
+	spec_unref(sandbox->net_former);
 	HASH_DEL(sandbox->agent->sandboxes, sandbox);
 	free(sandbox);
 }

@@ -61,6 +61,8 @@ struct sandbox {
 	struct image_wait *image;
 	struct hello_listener *hello;
 	struct helper_slot slot; /* of the start under way */
+	struct sandbox_spec *net_spec;   /* with the network policy in force, or being set */
+	struct sandbox_spec *net_former; /* with the one in force while another is being set; NULL: none is */
 	int tap;                 /* -1: the sandbox has no network, or its VMM has it */
 	unsigned int n_asks;     /* of the helper, not answered yet */
 	struct sandbox_spec *spec; /* of the call under way */
@@ -102,7 +104,8 @@ void sandbox_remove_files(struct sandbox *sandbox);
 /* sandbox-net.c */
 int sandbox_net_open(struct agent *agent, struct err *reterr);
 void sandbox_net_close(struct agent *agent);
-void sandbox_make_network(struct sandbox *sandbox);
+void sandbox_make_network(struct sandbox *sandbox, struct sandbox_spec *spec);
+void sandbox_set_network(struct sandbox *sandbox, struct sandbox_spec *spec);
 /* Then the files; ends in SV_EV_REMOVED. */
 void sandbox_give_back_network(struct sandbox *sandbox);
 

@@ -244,6 +244,8 @@ static void take_over(
 	journal->trace = command->trace;
 	memcpy(journal->operation, command->operation, sizeof(journal->operation));
 	memset(journal->updated, 0, sizeof(journal->updated));
+	sandbox->former_spec = spec_unref(sandbox->former_spec);
+	memset(sandbox->network_operation, 0, sizeof(sandbox->network_operation));
 	free(journal->stages);
 	journal->stages = NULL;
 	journal->n_stages = 0;
@@ -368,6 +370,7 @@ void sv_on_update(struct supervisor *sv, const struct update_command *command)
 		return;
 	}
 	memcpy(journal->updated, command->operation, sizeof(journal->updated));
+	sandbox->update_failure = (struct err)ERR_NULL;
 	journal->life_end_mono_us =
 		command->timeout_s ? sv->now.mono_usec + command->timeout_s * USEC_PER_SEC : 0;
 	sandbox->deadline_usec = journal->life_end_mono_us ? journal->life_end_mono_us : NEVER;

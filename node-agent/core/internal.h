@@ -18,7 +18,7 @@
 #define HEARTBEATS_KEPT 64 /* a grant that answers an older one is of no use */
 
 /* Which journal write must not fail, and what it means when it does. */
-enum sv_write { SV_WRITE_NONE, SV_WRITE_ACCEPT, SV_WRITE_START, SV_WRITE_READY, SV_WRITE_UPDATE };
+enum sv_write { SV_WRITE_NONE, SV_WRITE_ACCEPT, SV_WRITE_START, SV_WRITE_READY, SV_WRITE_UPDATE, SV_WRITE_NETWORK };
 
 struct sv_sandbox {
 	struct sv_journal journal; /* its truth; report_version rises with each report's content */
@@ -37,6 +37,10 @@ struct sv_sandbox {
 	bool hello_seen; /* croft-guest's, before the configuration */
 	bool accepting;  /* the accept is being journalled: nobody was told of it yet */
 	bool opening;    /* that it is ready is being journalled: likewise */
+	struct sandbox_spec *former_spec;    /* with the network policy in force, while another is being set; NULL: none is */
+	char network_operation[ID_SIZE];     /* that asked for it */
+	struct err update_failure;           /* of journal.updated */
+	bool awaits_network;      /* warm: its new owner's policy is being set */
 	bool awaits_lease;        /* confined, and not started before there is a lease for it */
 	int64_t lease_until_usec; /* boot time: its VM has ended itself then; 0: it has no lease */
 	UT_hash_handle hh;
@@ -141,6 +145,13 @@ void sv_on_update(struct supervisor *sv, const struct update_command *command);
 void sv_on_report_ack(struct supervisor *sv, const struct report_ack *ack);
 void sv_refuse_create(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
 void sv_graves_free(struct supervisor *sv);
+
+/* ---- network.c: another network policy ---- */
+void sv_on_network_update(struct supervisor *sv, const struct network_command *command);
+/* NETWORK_SET of a running sandbox. */
+void sv_network_set(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
+/* Its journal write failed: what was in force is set again. */
+void sv_network_undo(struct supervisor *sv, struct sv_sandbox *sandbox);
 
 /* ---- lease.c ---- */
 void sv_lease_welcomed(struct supervisor *sv, uint32_t lease_ms);

@@ -154,6 +154,7 @@ void sv_sandbox_remove(struct supervisor *sv, struct sv_sandbox *sandbox)
 	reconcile_forget(sv->reconcile, sandbox->journal.sandbox);
 	HASH_DEL(sv->sandboxes, sandbox);
 	sv_journal_deinit(&sandbox->journal);
+	spec_unref(sandbox->former_spec);
 	free(sandbox);
 }
 

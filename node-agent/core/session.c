@@ -34,6 +34,7 @@ static int fill_report(
 	memcpy(view.sandbox, journal->sandbox, sizeof(view.sandbox));
 	memcpy(view.operation, journal->operation, sizeof(view.operation));
 	memcpy(view.updated, journal->updated, sizeof(view.updated));
+	view.update_failure = sandbox->update_failure;
 	memcpy(view.guest_boot_id, journal->guest_boot_id, sizeof(view.guest_boot_id));
 	if (sandbox->is_bad) {
 		view.generation = 1;

@@ -170,7 +170,24 @@ void sv_start_warm(struct supervisor *sv, struct sv_sandbox *sandbox)
 	sv_emit_journal(sv, sandbox, SV_WRITE_START);
 	(void)sv_emit(sv, SV_DO_UNROUTE, sandbox);
 	sv_report(sv, sandbox);
-	sv_emit_spec(sv, SV_DO_CONFIGURE_GUEST, sandbox);
+	/* nothing of its new owner's reaches the guest before his network policy holds */
+	sandbox->awaits_network = true;
+	sv_emit_spec(sv, SV_DO_SET_NETWORK, sandbox);
+}
+
+static void network_set(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
+{
+	if (sandbox->journal.state == SV_RUNNING) {
+		sv_network_set(sv, sandbox, err);
+		return;
+	}
+	if (sandbox->journal.state != SV_GUEST || !sandbox->awaits_network)
+		return;
+	sandbox->awaits_network = false;
+	if (failed(err))
+		fail(sv, sandbox, STAGE_NETWORK, err);
+	else
+		sv_emit_spec(sv, SV_DO_CONFIGURE_GUEST, sandbox);
 }
 
 static void ready(struct supervisor *sv, struct sv_sandbox *sandbox)
@@ -333,6 +350,9 @@ void sv_on_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbox, con
 	case SV_WRITE_READY:
 		fail(sv, sandbox, write == SV_WRITE_READY ? STAGE_READY : STAGE_VMM, err);
 		return;
+	case SV_WRITE_NETWORK:
+		sv_network_undo(sv, sandbox);
+		return;
 	case SV_WRITE_NONE:
 	case SV_WRITE_UPDATE: /* not confirmed; the scheduler asks again */
 		return;
@@ -353,6 +373,8 @@ void sv_on_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struc
 		disk_done(sv, sandbox, event->err);
 	else if (event->type == SV_EV_NETWORK_DONE && state == SV_NETWORK)
 		network_done(sv, sandbox, event);
+	else if (event->type == SV_EV_NETWORK_SET)
+		network_set(sv, sandbox, event->err);
 	else if (event->type == SV_EV_VMM_SPAWNED && state == SV_VMM)
 		spawned(sv, sandbox, event);
 	else if (event->type == SV_EV_VMM_JAILED && state == SV_VMM)

@@ -144,6 +144,8 @@ static void on_message(struct supervisor *sv, const struct sv_event *event)
 		sv_on_destroy(sv, event->destroy);
 	else if (event->type == SV_EV_UPDATE)
 		sv_on_update(sv, event->update);
+	else if (event->type == SV_EV_NETWORK_UPDATE)
+		sv_on_network_update(sv, event->network_update);
 	else if (event->type == SV_EV_REPORT_ACK)
 		sv_on_report_ack(sv, event->ack);
 	else if (event->type == SV_EV_LEASE)
@@ -201,6 +203,7 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	case SV_EV_CREATE:
 	case SV_EV_DESTROY:
 	case SV_EV_UPDATE:
+	case SV_EV_NETWORK_UPDATE:
 	case SV_EV_REPORT_ACK:
 	case SV_EV_LEASE:
 	case SV_EV_REFUSED:
@@ -214,6 +217,7 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	case SV_EV_IMAGE_DONE:
 	case SV_EV_DISK_DONE:
 	case SV_EV_NETWORK_DONE:
+	case SV_EV_NETWORK_SET:
 	case SV_EV_VMM_SPAWNED:
 	case SV_EV_VMM_JAILED:
 	case SV_EV_VMM_STARTED:

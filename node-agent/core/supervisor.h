@@ -156,6 +156,7 @@ enum sv_event_type {
 	SV_EV_CREATE,     /* create */
 	SV_EV_DESTROY,    /* destroy */
 	SV_EV_UPDATE,     /* update */
+	SV_EV_NETWORK_UPDATE, /* network_update */
 	SV_EV_REPORT_ACK, /* ack */
 	SV_EV_LEASE,      /* lease */
 	SV_EV_REFUSED,    /* err: HELLO_NEEDED, NODE_ID_IN_USE, ... */
@@ -169,6 +170,7 @@ enum sv_event_type {
 	SV_EV_IMAGE_DONE,     /* err */
 	SV_EV_DISK_DONE,      /* err */
 	SV_EV_NETWORK_DONE,   /* network */
+	SV_EV_NETWORK_SET,    /* err: what was in force still is */
 	SV_EV_VMM_SPAWNED,    /* vmm or err: the process exists and confines itself */
 	SV_EV_VMM_JAILED,     /* jailed: it is confined and waits for its start */
 	SV_EV_VMM_STARTED,    /* the first vCPU was entered */
@@ -207,6 +209,7 @@ struct sv_event {
 		const struct create_command *create;
 		const struct destroy_command *destroy;
 		const struct update_command *update;
+		const struct network_command *network_update;
 		const struct report_ack *ack;
 		const struct lease_grant *lease;
 		const struct sv_capacity *capacity;
@@ -253,6 +256,7 @@ enum sv_action_type {
 	SV_DO_FETCH_IMAGE, /* spec: make the image of this digest and size present and verified -> IMAGE_DONE */
 	SV_DO_MAKE_DISK, /* spec -> DISK_DONE. An existing disk of an interrupted start is made again */
 	SV_DO_MAKE_NETWORK, /* spec -> NETWORK_DONE. The same again for a sandbox that has it; REMOVE_FILES gives it back */
+	SV_DO_SET_NETWORK, /* spec: its network policy instead of the one in force, as a whole or not at all -> NETWORK_SET */
 	SV_DO_SPAWN_VMM, /* spec -> VMM_SPAWNED, then VMM_JAILED or VMM_EXITED with JAIL_FAILED; out of the agent's process group. vmm.run_dir is in the journal before */
 	SV_DO_START_VMM, /* spec, lease: the start request with its descriptors -> VMM_STARTED, or VMM_EXITED with START_FAILED */
 	SV_DO_RENEW_VMM, /* lease: its length 0 takes it off. No result: a VMM that does not hear of it ends itself */
@@ -337,7 +341,7 @@ void supervisor_step(struct supervisor *supervisor, struct moment now, struct rn
 struct sv_view {
 	enum sv_state state;
 	uint64_t generation;
-	const struct sandbox_spec *spec;
+	struct sandbox_spec *spec; /* immutable; the supervisor's reference */
 	const struct sv_vmm_id *vmm;
 	const char *guest_boot_id;
 	int64_t deadline_usec; /* monotonic; of the state; 0: none (a life without limit) */

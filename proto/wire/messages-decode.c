@@ -9,17 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "wire/messages-private.h"
+
 #define CAPACITY_MIB_MAX (UINT64_C(1) << 34)
 #define CAPACITY_COUNT_MAX (UINT32_C(1) << 20)
-
-static int refuse(struct err *reterr, const char *member)
-{
-	(void)err_set(reterr, FAIL_FRAME_INVALID, EPROTO,
-		"The member %s of a message is missing or invalid.", member);
-	if (reterr)
-		err_add(reterr, "member", "%s", member);
-	return -EPROTO;
-}
 
 /* The same for a member that could not be copied: want of memory here is nothing that the peer did wrong. */
 static int refuse_copy(struct err *reterr, const char *member, int r)
@@ -27,25 +20,6 @@ static int refuse_copy(struct err *reterr, const char *member, int r)
 	if (r == -ENOMEM)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for the member %s of a message.", member);
 	return refuse(reterr, member);
-}
-
-/* Copies a text that must fit, of printable ASCII; empty is allowed. */
-static bool take_text(char *to, size_t size, const char *from)
-{
-	size_t n = strlen(from);
-
-	if (n >= size)
-		return false;
-	for (size_t i = 0; i < n; i++)
-		if (from[i] < 0x20 || from[i] > 0x7e)
-			return false;
-	memcpy(to, from, n + 1);
-	return true;
-}
-
-static bool take_id(char to[static ID_SIZE], const char *from)
-{
-	return id_is_valid(from) && take_text(to, ID_SIZE, from);
 }
 
 static bool take_optional_id(char to[static ID_SIZE], const char *from)
@@ -116,6 +90,12 @@ int spec_decode(const Croft__SandboxSpec *message, struct sandbox_spec **ret, st
 	r = spec_set_setup(spec, message->setup_command);
 	if (r < 0)
 		return refuse_copy(reterr, "setup_command", r);
+	if (message->network) {
+		net_policy_deinit(&spec->network);
+		r = net_policy_decode(message->network, &spec->network, reterr);
+		if (r < 0)
+			return r;
+	}
 	if (spec_check(spec, NULL) < 0)
 		return refuse(reterr, "spec");
 	*ret = TAKE(spec);
@@ -414,6 +394,7 @@ int sandbox_report_decode(
 		return refuse(reterr, "operation");
 	if (!take_optional_id(report.updated, message->updated))
 		return refuse(reterr, "updated");
+	take_failure(&report.update_failure, message->update_failure);
 	if (!take_text(report.guest_boot_id, sizeof(report.guest_boot_id), message->guest_boot_id))
 		return refuse(reterr, "guest_boot_id");
 	take_failure(&report.failure, message->failure);

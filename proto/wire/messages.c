@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "wire/messages-private.h"
+
 /* What a VMM takes besides the guest's memory: its own heap and page tables, one per sandbox. */
 #define VMM_OVERHEAD_MIB 24
 /* Page tables and structs for guest memory: 1/128 of it. */
@@ -21,8 +23,10 @@ struct sandbox_spec *spec_new(void)
 {
 	struct sandbox_spec *spec = calloc(1, sizeof(*spec));
 
-	if (spec)
+	if (spec) {
 		spec->n_refs = 1;
+		spec->network.internet = true;
+	}
 	return spec;
 }
 
@@ -92,6 +96,7 @@ struct sandbox_spec *spec_unref(struct sandbox_spec *spec)
 	}
 	free(spec->env);
 	free(spec->setup_command);
+	net_policy_deinit(&spec->network);
 	free(spec);
 	return NULL;
 }
@@ -260,24 +265,6 @@ const char *report_state_name(enum report_state state)
 
 /* ---- encoders ---- */
 
-/* NEW(create_sandbox, CreateSandbox) gives an initialised message or NULL. */
-#define NEW(lower, Camel)                                                                          \
-	__extension__({                                                                            \
-		Croft__##Camel *new_ = malloc(sizeof(*new_));                                      \
-		if (new_)                                                                          \
-			croft__##lower##__init(new_);                                              \
-		new_;                                                                              \
-	})
-#define DROP(message) (protobuf_c_message_free_unpacked(&(message)->base, NULL), NULL)
-
-static bool put_text(char **to, const char *text)
-{
-	if (!text || !*text)
-		return true;
-	*to = strdup(text);
-	return *to != NULL;
-}
-
 static bool put_failure(Croft__FailureRecord **to, const struct err *err)
 {
 	if (err->code == FAIL_NONE)
@@ -323,7 +310,8 @@ Croft__SandboxSpec *spec_encode(const struct sandbox_spec *spec)
 		!put_text(&to->image_digest, spec->image_digest) ||
 		!put_text(&to->setup_command, spec->setup_command) ||
 		!put_text(&to->access_token, spec->access_token) ||
-		!put_text(&to->tenant, spec->tenant) || !put_env(to, spec))
+		!put_text(&to->tenant, spec->tenant) || !put_env(to, spec) ||
+		!(to->network = net_policy_encode(&spec->network)))
 		return DROP(to);
 	return to;
 }
@@ -566,6 +554,7 @@ Croft__SandboxReport *sandbox_report_encode(const struct sandbox_report *report)
 	if (!put_text(&to->sandbox, report->sandbox) ||
 		!put_text(&to->operation, report->operation) ||
 		!put_text(&to->updated, report->updated) ||
+		!put_failure(&to->update_failure, &report->update_failure) ||
 		!put_text(&to->guest_boot_id, report->guest_boot_id) ||
 		!put_text(&to->end_reason, end_reason_name(report->end_reason)) ||
 		!put_failure(&to->failure, &report->failure) || !put_stages(to, report))

@@ -20,6 +20,7 @@
 
 #include "base/err.h"
 #include "base/id.h"
+#include "base/net-policy.h"
 #include "pb/link.pb-c.h"
 #include "wire/records.h"
 
@@ -66,14 +67,17 @@ struct sandbox_spec {
 	char access_token[ACCESS_TOKEN_SIZE];
 	bool secure;
 	char tenant[ID_NAME_MAX + 1]; /* whose it is; the node only says it back. "": an older scheduler made it */
+	struct net_policy network;
 };
 
-/* A zeroed one with one reference; NULL when memory is short. */
+/* One with one reference: zeroed but for the network, which is the internet. NULL when memory is short. */
 struct sandbox_spec *spec_new(void);
 /* Adds a variable (copies); 0, -E2BIG over the bounds, -EINVAL for a bad name, -ENOMEM. Only before it is shared. */
 int spec_add_env(struct sandbox_spec *spec, const char *name, const char *value);
 /* 0, -E2BIG, -ENOMEM. Only before it is shared. */
 int spec_set_setup(struct sandbox_spec *spec, const char *command);
+/* The same with another network policy (copies), with one reference; NULL when memory is short. */
+struct sandbox_spec *spec_with_network(const struct sandbox_spec *spec, const struct net_policy *network);
 struct sandbox_spec *spec_ref(struct sandbox_spec *spec);   /* NULL gives NULL */
 struct sandbox_spec *spec_unref(struct sandbox_spec *spec); /* returns NULL */
 DEFINE_CLEANUP(struct sandbox_spec, spec_unref)
@@ -221,6 +225,20 @@ Croft__UpdateSandbox *update_command_encode(const struct update_command *command
 int update_command_decode(
 	const Croft__UpdateSandbox *message, struct update_command *ret, struct err *reterr);
 
+/* Another network policy. Done, or failed with the report's `update_failure`, when a report's `updated` is this. */
+struct network_command {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	char operation[ID_SIZE];
+	struct net_policy network;
+};
+void network_command_deinit(struct network_command *command);
+Croft__NetworkUpdate *network_command_encode(const struct network_command *command);
+int network_command_decode(const Croft__NetworkUpdate *message, struct network_command *ret, struct err *reterr);
+/* Of a message; absent: the internet. `ret` is to be deinitialised in every case. */
+Croft__NetworkPolicy *net_policy_encode(const struct net_policy *policy);
+int net_policy_decode(const Croft__NetworkPolicy *message, struct net_policy *ret, struct err *reterr);
+
 struct report_ack {
 	char sandbox[ID_SIZE];
 	uint64_t generation;
@@ -265,7 +283,8 @@ struct sandbox_report {
 	char sandbox[ID_SIZE];
 	uint64_t generation;
 	char operation[ID_SIZE]; /* of the last create or destroy that it answers; may be empty */
-	char updated[ID_SIZE];   /* of the last update that was done; may be empty */
+	char updated[ID_SIZE];   /* of the last update that was done or failed; may be empty */
+	struct err update_failure; /* of that one; FAIL_NONE: it was done */
 	uint64_t version;        /* rises with each change of this sandbox on this node */
 	enum report_state state;
 	bool accepted; /* the create is journalled; false only in the refusal of one */

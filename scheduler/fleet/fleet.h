@@ -281,6 +281,7 @@ enum fleet_event_type {
 	FLEET_CREATE, /* create */
 	FLEET_DESTROY, /* destroy: accepted in every state; replies when it is recorded, not when it is done */
 	FLEET_SET_TIMEOUT, /* set_timeout: replies when the node did it */
+	FLEET_SET_NETWORK, /* set_network: likewise */
 	FLEET_FORGET, /* request: the client went away, no reply is wanted; changes nothing else */
 
 	FLEET_STORE_TIGHT, /* is_tight: the store has little room; nothing is begun that nobody asked for (warm VMs) */
@@ -348,6 +349,11 @@ struct fleet_event {
 			uint32_t timeout_s; /* from now; 0: none */
 		} set_timeout;
 		struct {
+			uint64_t request;
+			const char *sandbox;
+			const struct net_policy *network;
+		} set_network;
+		struct {
 			const char *tenant;
 			uint32_t weight; /* 1 for who was never named */
 		} weight;
@@ -383,6 +389,7 @@ enum fleet_send_type {
 	SEND_CREATE,
 	SEND_DESTROY,
 	SEND_UPDATE,
+	SEND_NETWORK,
 	SEND_REPORT_ACK,
 	SEND_LEASE,
 	SEND_REFUSED
@@ -398,6 +405,7 @@ struct fleet_send {
 		struct create_command create;
 		struct destroy_command destroy;
 		struct update_command update;
+		struct network_command network;
 		struct lease_grant lease;
 		struct report_ack ack;
 		struct err *refused;

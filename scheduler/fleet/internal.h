@@ -49,10 +49,12 @@ struct waiter {
 	UT_hash_handle hh;
 };
 
+/* A change of a sandbox that runs, until its node says that it was done. */
 struct update {
 	bool pending;
 	char operation[ID_SIZE];
 	uint32_t timeout_s;
+	struct sandbox_spec *spec; /* with another network policy; NULL: it is the life time that changes */
 	uint64_t request; /* 0: nobody waits */
 	int64_t until_usec;
 };
@@ -335,6 +337,8 @@ void fleet_request_destroy(
 	struct fleet *fleet, uint64_t request, const char *id, enum end_reason reason);
 void fleet_request_set_timeout(
 	struct fleet *fleet, uint64_t request, const char *id, uint32_t timeout_s);
+void fleet_request_set_network(
+	struct fleet *fleet, uint64_t request, const char *id, const struct net_policy *network);
 /* A node may hold a VM of it: it is told to end it. */
 void fleet_sandbox_stop(struct fleet *fleet, struct sandbox *sandbox, enum end_reason reason);
 void fleet_request_forget(struct fleet *fleet, uint64_t request);

@@ -216,6 +216,9 @@ static void send_deinit(struct fleet_send *send)
 	case SEND_CREATE:
 		create_command_deinit(&send->create);
 		break;
+	case SEND_NETWORK:
+		network_command_deinit(&send->network);
+		break;
 	case SEND_REFUSED:
 		free(send->refused);
 		break;

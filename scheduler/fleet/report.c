@@ -91,6 +91,23 @@ static void take_stages(
 
 /* ---- states ---- */
 
+/* A change whose answer this scheduler did not live to hear: what the node enforces is what is true. */
+static void take_network(struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_spec *told)
+{
+	struct sandbox_spec *spec;
+
+	if (net_policy_is_equal(&sandbox->record.spec->network, &told->network))
+		return;
+	spec = spec_with_network(sandbox->record.spec, &told->network);
+	if (!spec) {
+		fleet->out->no_memory = true;
+		return;
+	}
+	spec_unref(sandbox->record.spec);
+	sandbox->record.spec = spec;
+	fleet_sandbox_dirty(fleet, sandbox);
+}
+
 static void on_running(
 	struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report)
 {
@@ -104,7 +121,10 @@ static void on_running(
 		return; /* on its way out: the destroy is sent again until it is done */
 	memcpy(record->guest_boot_id, report->guest_boot_id, sizeof(record->guest_boot_id));
 	if (sandbox->update.pending && strcmp(sandbox->update.operation, report->updated) == 0)
-		fleet_request_update_done(fleet, sandbox, NULL);
+		fleet_request_update_done(fleet, sandbox,
+			err_is_set(&report->update_failure) ? &report->update_failure : NULL);
+	else if (!sandbox->update.pending && report->spec)
+		take_network(fleet, sandbox, report->spec);
 }
 
 /* A life ended, or a start that was given up is gone. */

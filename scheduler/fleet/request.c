@@ -212,13 +212,17 @@ void fleet_request_destroy(
 	fleet_emit_reply(fleet, request, NULL, sandbox);
 }
 
-/* ---- life time ---- */
+/* ---- life time, network ---- */
 
 void fleet_request_update_done(struct fleet *fleet, struct sandbox *sandbox, const struct err *err)
 {
 	struct update *update = &sandbox->update;
 
-	if (!err) {
+	if (!err && update->spec) {
+		spec_unref(sandbox->record.spec);
+		sandbox->record.spec = TAKE(update->spec);
+		fleet_sandbox_dirty(fleet, sandbox);
+	} else if (!err) {
 		sandbox->record.ends_us =
 			update->timeout_s ? fleet->now.real_usec + update->timeout_s * USEC_PER_SEC
 					  : 0;
@@ -228,13 +232,14 @@ void fleet_request_update_done(struct fleet *fleet, struct sandbox *sandbox, con
 		fleet_emit_reply(fleet, update->request, err, sandbox);
 		fleet_waiter_remove(fleet, update->request);
 	}
+	spec_unref(update->spec);
 	*update = (struct update){ 0 };
 	if (sandbox->record.state == SANDBOX_RUNNING)
 		fleet_timer_stop(&fleet->timers, &sandbox->resend);
 }
 
-void fleet_request_set_timeout(
-	struct fleet *fleet, uint64_t request, const char *id, uint32_t timeout_s)
+/* The sandbox, where it can be changed now; NULL: the request was answered. */
+static struct sandbox *changeable(struct fleet *fleet, uint64_t request, const char *id)
 {
 	struct sandbox *sandbox = fleet_sandbox_find(fleet, id);
 	struct err err = ERR_NULL;
@@ -242,26 +247,33 @@ void fleet_request_set_timeout(
 	if (!sandbox || sandbox->record.state == SANDBOX_STOPPING ||
 		sandbox->record.state == SANDBOX_FENCED) {
 		refuse(fleet, request, FAIL_SANDBOX_NOT_FOUND, "There is no such sandbox.");
-		return;
+		return NULL;
 	}
 	if (sandbox->record.state != SANDBOX_RUNNING) {
 		refuse(fleet, request, FAIL_SANDBOX_NOT_READY, "The sandbox is still starting.");
-		return;
+		return NULL;
 	}
 	if (sandbox->node->session == 0) {
 		(void)err_set_at(&err, STAGE_RUN, FAIL_NODE_UNREACHABLE, 0,
 			"The sandbox's node is cut off at present.");
 		fleet_emit_reply(fleet, request, &err, sandbox);
-		return;
+		return NULL;
 	}
 	if (sandbox->update.pending) { /* the later one wins */
-		(void)err_set(&err, FAIL_CONFLICT, 0,
-			"A later change of the time limit replaced this one.");
+		(void)err_set(&err, FAIL_CONFLICT, 0, "A later change of the sandbox replaced this one.");
 		fleet_request_update_done(fleet, sandbox, &err);
 	}
+	return sandbox;
+}
+
+/* Takes the specification. */
+static void change(struct fleet *fleet, struct sandbox *sandbox, uint64_t request, uint32_t timeout_s,
+	struct sandbox_spec *spec)
+{
 	sandbox->update = (struct update){
 		.pending = true,
 		.timeout_s = timeout_s,
+		.spec = spec,
 		.request = request,
 		.until_usec = fleet->now.mono_usec + fleet->config.dispatch_timeout_usec,
 	};
@@ -269,4 +281,27 @@ void fleet_request_set_timeout(
 	if (request && !fleet_waiter_add(fleet, request, WAITS_UPDATE, sandbox))
 		sandbox->update.request = 0;
 	fleet_sandbox_command(fleet, sandbox);
+}
+
+void fleet_request_set_timeout(
+	struct fleet *fleet, uint64_t request, const char *id, uint32_t timeout_s)
+{
+	struct sandbox *sandbox = changeable(fleet, request, id);
+
+	if (sandbox)
+		change(fleet, sandbox, request, timeout_s, NULL);
+}
+
+void fleet_request_set_network(
+	struct fleet *fleet, uint64_t request, const char *id, const struct net_policy *network)
+{
+	struct sandbox *sandbox = changeable(fleet, request, id);
+	struct sandbox_spec *spec = sandbox ? spec_with_network(sandbox->record.spec, network) : NULL;
+
+	if (!sandbox)
+		return;
+	if (!spec)
+		refuse(fleet, request, FAIL_NO_MEMORY, "No memory for a network policy.");
+	else
+		change(fleet, sandbox, request, 0, spec);
 }

@@ -271,6 +271,7 @@ void fleet_sandbox_remove(struct fleet *fleet, struct sandbox *sandbox)
 		fleet_waiter_remove(fleet, sandbox->request);
 	if (sandbox->update.request)
 		fleet_waiter_remove(fleet, sandbox->update.request);
+	spec_unref(sandbox->update.spec);
 	if (sandbox->dirty)
 		TAILQ_REMOVE(&fleet->dirty_sandboxes, sandbox, in_dirty);
 	TAILQ_REMOVE(&fleet->all_sandboxes, sandbox, in_all);

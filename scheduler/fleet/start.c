@@ -49,6 +49,19 @@ static void send_destroy(struct fleet *fleet, struct sandbox *sandbox)
 	memcpy(send->destroy.operation, sandbox->record.operation, sizeof(send->destroy.operation));
 }
 
+static void send_network(struct fleet *fleet, struct sandbox *sandbox)
+{
+	struct fleet_send *send = fleet_emit_send(fleet, sandbox->node, SEND_NETWORK);
+
+	if (!send)
+		return;
+	send->network.generation = sandbox->record.generation;
+	memcpy(send->network.sandbox, sandbox->record.id, sizeof(send->network.sandbox));
+	memcpy(send->network.operation, sandbox->update.operation, sizeof(send->network.operation));
+	if (net_policy_copy(&sandbox->update.spec->network, &send->network.network) < 0)
+		fleet->out->no_memory = true;
+}
+
 static void send_update(struct fleet *fleet, struct sandbox *sandbox)
 {
 	struct fleet_send *send = fleet_emit_send(fleet, sandbox->node, SEND_UPDATE);
@@ -90,7 +103,10 @@ void fleet_sandbox_command(struct fleet *fleet, struct sandbox *sandbox)
 	case SANDBOX_RUNNING:
 		if (!sandbox->update.pending)
 			return;
-		send_update(fleet, sandbox);
+		if (sandbox->update.spec)
+			send_network(fleet, sandbox);
+		else
+			send_update(fleet, sandbox);
 		break;
 	case SANDBOX_PLACING:
 	case SANDBOX_STARTING:
@@ -108,7 +124,7 @@ void fleet_sandbox_on_resend(struct fleet *fleet, struct sandbox *sandbox)
 		struct err err = ERR_NULL;
 
 		(void)err_set_at(&err, STAGE_RUN, FAIL_NODE_UNREACHABLE, 0,
-			"The sandbox's node did not confirm the new time limit; the old one may still hold.");
+			"The sandbox's node did not confirm the change; what was before may still hold.");
 		fleet_request_update_done(fleet, sandbox, &err);
 	}
 	sandbox->resends++;

@@ -10,13 +10,14 @@
 #define CREATE_BODY                                                                                                    \
 	"`templateID` (\"base\"), `timeout` s, `metadata` {string: string}, `envVars` {string: string}, `vcpus` or "   \
 	"`cpuCount` (1 to 32), `memoryMB`, `diskSizeMB`, `setupCommand` (run with `sh -c` before it is ready), "       \
-	"`setupTimeoutMs`, `secure`, `pool`, `queueTimeoutMs` (longest wait for room; 0: none), " \
+	"`setupTimeoutMs`, `secure`, `allow_internet_access` (true) and `network` {`allowOut`, `denyOut`: arrays of CIDR blocks, " \
+	"addresses and host names (`*.` before one: every name below it); what is allowed is so before what is denied}, `pool`, `queueTimeoutMs` (longest wait for room; 0: none), " \
 	"`region`, `labels` {string: string} and `cpuClass` that the node must have, `priority` (0 to 9, among the tenant's own). All optional; others " \
 	"are ignored."
 #define SANDBOX_ANSWER                                                                             \
 	"Sandbox: `sandboxID templateID clientID alias envdVersion domain envdAccessToken trafficAccessToken`"
 #define DETAIL_ANSWER                                                                                             \
-	"the Sandbox's members and `startedAt endAt state cpuCount memoryMB diskSizeMB metadata lifecycle`, and " \
+	"the Sandbox's members and `startedAt endAt state cpuCount memoryMB diskSizeMB metadata allowInternetAccess network lifecycle`, and " \
 	"`croft` {`state node_state as_of certain stages`}"
 
 /* clang-format off */
@@ -51,7 +52,7 @@ const struct api_route api_routes[] = {
 		"One sandbox, live or ended, with its stages and its failure record.",
 		"query `wait_ms` (to 60000) and `after` (a `version`): answers when the version is another one or the time is over",
 		"200 {`id state internal_state node stage generation incarnation version template image vcpus memory_mib disk_mib "
-		"timeout_s metadata created started ends ended end_reason attempts trace operation guest_boot_id node_state as_of "
+		"timeout_s internet network metadata created started ends ended end_reason attempts trace operation guest_boot_id node_state as_of "
 		"certain stages events failure`}; `events` are NODE_DRAIN, REPLACED, RECOVERED with `when node detail`" },
 	{ "DELETE", "/sandboxes/{id}", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_sandbox_delete,
 		"Ends a sandbox (E2B).", "", "204 when it is recorded; 404 when there is none, or when it is stopping already" },
@@ -59,6 +60,10 @@ const struct api_route api_routes[] = {
 		"Ends a sandbox, in whatever state it is.", "", "204 when it is recorded, also while it is stopping; 404" },
 	{ "POST", "/sandboxes/{id}/timeout", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_timeout,
 		"Sets the time that is left (E2B).", "`timeout` s from now, 1 and more", "204 when the node did it; 404" },
+	{ "PUT", "/sandboxes/{id}/network", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_network,
+		"Replaces what a running sandbox may reach (E2B); what is left out is cleared. Connections that it forbids are closed.",
+		"`allow_internet_access` (true), `allowOut`, `denyOut` as of a create's `network`",
+		"204 when it is in force; 404; 400 INVALID_CIDR or INVALID_ARGUMENT naming the field" },
 	{ "POST", "/v2/sandboxes/{id}/connect", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_connect,
 		"Connects to a running sandbox (E2B); a paused one cannot be resumed yet.", "`timeout` s, optional",
 		"200 " SANDBOX_ANSWER "; 404" },

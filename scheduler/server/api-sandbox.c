@@ -400,6 +400,30 @@ void api_sandbox_timeout(struct api_request *req)
 		set_timeout(req, timeout_s, on_changed);
 }
 
+void api_sandbox_network(struct api_request *req)
+{
+	struct fleet_event event = { .type = FLEET_SET_NETWORK };
+	struct net_policy policy = { .internet = true };
+	json_t *body = api_json(req);
+	struct err err = ERR_NULL;
+
+	if (!body)
+		return;
+	(void)request_network_update(body, &policy, &err);
+	json_decref(body);
+	if (err_is_set(&err)) {
+		api_fail(req, &err);
+	} else if (!is_own(req, req->params[0])) {
+		api_sandbox_not_found(req);
+	} else {
+		event.set_network.request = api_await(req, on_changed);
+		event.set_network.sandbox = req->params[0];
+		event.set_network.network = &policy;
+		shell_step(req->server->shell, &event, NULL, NULL, NULL);
+	}
+	net_policy_deinit(&policy);
+}
+
 static void on_connected(struct api_request *req, const struct fleet_reply *reply)
 {
 	if (err_is_set(&reply->err) || !reply->sandbox)

@@ -187,6 +187,7 @@ void api_sandbox_get_v1(struct api_request *req);
 void api_sandbox_delete(struct api_request *req);
 void api_sandbox_delete_v1(struct api_request *req);
 void api_sandbox_timeout(struct api_request *req);
+void api_sandbox_network(struct api_request *req);
 void api_sandbox_connect(struct api_request *req);
 void api_explain(struct api_request *req);
 void api_node_list(struct api_request *req);

@@ -116,6 +116,9 @@ void link_send_action(struct link *link, const struct fleet_send *send)
 	case SEND_DESTROY:
 		SEND(destroy, DESTROY, destroy_command_encode(&send->destroy));
 		break;
+	case SEND_NETWORK:
+		SEND(network_update, NETWORK_UPDATE, network_command_encode(&send->network));
+		break;
 	case SEND_UPDATE:
 		SEND(update, UPDATE, update_command_encode(&send->update));
 		break;

@@ -257,6 +257,7 @@ int create_request_read_shape(const json_t *body, struct server *server, struct 
 	if (r < 0)
 		return r;
 	spec->secure = true;
+	spec->network.internet = false; /* nobody's yet: whoever takes it over says what it may reach */
 	make_token(&server->rng, spec->access_token, sizeof(spec->access_token));
 	COPY(spec->tenant, "croft:warm");
 	return 0;
@@ -281,6 +282,8 @@ int create_request_read(const json_t *body, struct server *server, const char *t
 	if (r == 0)
 		r = read_fields(
 			members, &metadata, &request.metadata, &request.n_metadata, reterr);
+	if (r == 0)
+		r = request_network_create(body, &request.spec->network, reterr);
 	if (r == 0)
 		r = read_wish(members, &request, reterr);
 	if (r == 0)

@@ -34,5 +34,10 @@ int create_request_read(const json_t *body, struct server *server, const char *t
 /* What a warm VM is made of: size and token. */
 int create_request_read_shape(const json_t *body, struct server *server, struct sandbox_spec *spec,
 	struct err *reterr);
+/* What the sandbox may reach: of a create (`allow_internet_access`, `network`), and of a change, whose body is the
+ * network's and replaces all of it. `ret` is zeroed before, and to be deinitialised in every case. INVALID_ARGUMENT,
+ * INVALID_CIDR, UNSUPPORTED, naming the field. */
+int request_network_create(const json_t *body, struct net_policy *ret, struct err *reterr);
+int request_network_update(const json_t *body, struct net_policy *ret, struct err *reterr);
 /* `timeout` in seconds: 1 and more. */
 int request_timeout(const json_t *body, uint64_t *ret, struct err *reterr);

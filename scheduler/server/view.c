@@ -50,6 +50,29 @@ json_t *view_sandbox_e2b(const struct server *server, const struct sandbox_recor
 		*token ? token : NULL, "trafficAccessToken");
 }
 
+static void append_rules(json_t *list, const struct net_cidr *blocks, size_t n_blocks, char (*names)[NET_NAME_SIZE],
+	size_t n_names)
+{
+	char text[NET_CIDR_TEXT];
+
+	for (size_t i = 0; i < n_blocks; i++) {
+		net_cidr_format(&blocks[i], text);
+		(void)json_array_append_new(list, json_string(text));
+	}
+	for (size_t i = 0; i < n_names; i++)
+		(void)json_array_append_new(list, json_string(names[i]));
+}
+
+/* As E2B's clients know it. */
+static json_t *view_network(const struct net_policy *policy)
+{
+	json_t *allow = json_array(), *deny = json_array();
+
+	append_rules(allow, policy->allow, policy->n_allow, policy->allow_names, policy->n_allow_names);
+	append_rules(deny, policy->deny, policy->n_deny, policy->deny_names, policy->n_deny_names);
+	return json_pack("{s:o, s:o}", "allowOut", allow, "denyOut", deny);
+}
+
 /* E2B's clients know running and paused only; what it really is stands in `croft`. */
 static const char *e2b_state(enum public_state state)
 {
@@ -66,13 +89,14 @@ json_t *view_sandbox_detail(const struct server *server, const struct sandbox_re
 	if (!object)
 		return NULL;
 	more = json_pack(
-		"{s:o, s:o, s:s, s:I, s:I, s:I, s:o, s:b, s:{s:s, s:b}, s:[], s:{s:s, s:s, s:o, s:b, s:o}}",
+		"{s:o, s:o, s:s, s:I, s:I, s:I, s:o, s:b, s:o, s:{s:s, s:b}, s:[], s:{s:s, s:s, s:o, s:b, s:o}}",
 		"startedAt",
 		view_time(record->started_us ? record->started_us : record->created_us), "endAt",
 		view_time(ends_us(record)), "state", e2b_state(view->state), "cpuCount",
 		(json_int_t)spec->vcpus, "memoryMB", (json_int_t)spec->memory_mib, "diskSizeMB",
 		(json_int_t)spec->disk_mib, "metadata",
-		view_fields(record->metadata, record->n_metadata), "allowInternetAccess", false,
+		view_fields(record->metadata, record->n_metadata), "allowInternetAccess",
+		spec->network.internet, "network", view_network(&spec->network),
 		"lifecycle", "onTimeout", "kill", "autoResume", false, "volumeMounts", "croft",
 		"state", public_state_name(view->state), "node_state",
 		*record->node ? node_link_name(view->node_link) : "none", "as_of",
@@ -202,6 +226,8 @@ json_t *view_sandbox(const struct server *server, const struct sandbox_record *r
 	(void)json_object_set_new(object, "memory_mib", json_integer((json_int_t)spec->memory_mib));
 	(void)json_object_set_new(object, "disk_mib", json_integer((json_int_t)spec->disk_mib));
 	(void)json_object_set_new(object, "timeout_s", json_integer((json_int_t)spec->timeout_s));
+	(void)json_object_set_new(object, "internet", json_boolean(spec->network.internet));
+	(void)json_object_set_new(object, "network", view_network(&spec->network));
 	(void)json_object_set_new(
 		object, "metadata", view_fields(record->metadata, record->n_metadata));
 	(void)json_object_set_new(object, "created", view_time(record->created_us));

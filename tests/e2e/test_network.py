@@ -15,8 +15,8 @@ from test_first_light import USER, kvm_groups
 
 FIRST_UID, UIDS = 70000, 256  # of VMs
 GROUPS = pathlib.Path("/sys/fs/cgroup")
-PUBLIC, PRIVATE, METADATA = "93.184.216.34", "10.9.0.1", "169.254.169.254"
-NAMES = {"web.example.test": [PUBLIC], "rebind.example.test": [METADATA, PRIVATE]}
+PUBLIC, OTHER, PRIVATE, METADATA = "93.184.216.34", "93.184.216.35", "10.9.0.1", "169.254.169.254"
+NAMES = {"web.example.test": [PUBLIC], "other.example.test": [OTHER], "rebind.example.test": [METADATA, PRIVATE]}
 
 # A web server on every address and a name server, in the namespace that stands for the internet.
 SERVER = f"""
@@ -61,7 +61,7 @@ class Internet:
         run(*inside, "ip", "link", "set", "lo", "up")
         run(*inside, "ip", "addr", "add", "203.0.113.1/24", "dev", "net0")
         run(*inside, "ip", "link", "set", "net0", "up")
-        for address in (PUBLIC, PRIVATE, METADATA):
+        for address in (PUBLIC, OTHER, PRIVATE, METADATA):
             run(*inside, "ip", "addr", "add", f"{address}/32", "dev", "lo")
             run("ip", "route", "add", f"{address}/32", "via", "203.0.113.1")
         self.server = subprocess.Popen([str(c) for c in inside] + [sys.executable, "-c", SERVER])
@@ -140,6 +140,48 @@ class Network(unittest.TestCase):
             self.assertRegex(done.stderr, rb"guest-fetch: (connect|rebind.example.test): ", host)
         # and the host does get there: it is no accident
         run(*(("wget", "-O", "/dev/null") if pathlib.Path("/usr/bin/wget").exists() else ("curl",)), f"http://{PRIVATE}/")
+
+    def reaches(self, host):
+        done = self.fetch(host, 5)
+        self.assertIn((done.returncode, done.stdout), ((0, b"hello from outside\n"), (1, b"")), done.stderr)
+        return done.returncode == 0
+
+    def set_policy(self, **body):
+        return self.stack.api("PUT", f"/sandboxes/{self.sandbox}/network", body, check=False)
+
+    def test_c_the_tenants_policy_live_and_over_a_restart(self):
+        """Named hosts alone, by the address that they answer; kept when the agent starts anew; and opened again."""
+        self.assertTrue(self.reaches(OTHER))
+        self.assertEqual(self.set_policy(allowOut=["web.example.test"], denyOut=["0.0.0.0/0"]), {})
+        shown = self.stack.api("GET", f"/sandboxes/{self.sandbox}")
+        self.assertEqual(shown["network"], {"allowOut": ["web.example.test"], "denyOut": ["0.0.0.0/0"]})
+        want = {"web.example.test": True, PUBLIC: True, "other.example.test": False, OTHER: False, PRIVATE: False}
+        self.assertEqual({host: self.reaches(host) for host in want}, want)
+        self.node.agent.kill9()
+        self.node.start_agent()
+        self.node.wait_ready()
+        wait_for("exec works again", 30 * PATIENCE, lambda: self.in_guest("true").returncode == 0)
+        wait_for("its resolver is back", 30 * PATIENCE, lambda: self.reaches("web.example.test"))
+        self.assertEqual({host: self.reaches(host) for host in want}, want)
+        # what is none changes nothing; a rule cannot open what the owner did not
+        failed = self.set_policy(denyOut=["10.0.0.1/8"])
+        self.assertEqual((failed["status"], failed["failure"]["code"], failed["failure"]["detail"]["field"]),
+                         (400, "INVALID_CIDR", "denyOut[0]"))
+        self.assertEqual(self.set_policy(allowOut=[PRIVATE, "rebind.example.test"], denyOut=["0.0.0.0/0"]), {})
+        want = {"web.example.test": False, PUBLIC: False, PRIVATE: False, "rebind.example.test": False}
+        self.assertEqual({host: self.reaches(host) for host in want}, want)
+        self.assertEqual(self.set_policy(), {})
+        self.assertTrue(self.reaches(OTHER))
+
+    def test_c_the_tenants_policy_at_the_start(self):
+        made = self.stack.api("POST", "/v2/sandboxes", {"templateID": "tiny", "memoryMB": 192, "timeout": 3600,
+                                                        "allow_internet_access": False, "network": {"allowOut": [OTHER]}})
+        mine, type(self).sandbox = self.sandbox, made["sandboxID"]
+        try:
+            self.assertEqual({host: self.reaches(host) for host in (PUBLIC, OTHER)}, {PUBLIC: False, OTHER: True})
+            self.stack.cli_ok("sandbox", "kill", self.sandbox)
+        finally:
+            type(self).sandbox = mine
 
     def test_d_a_uid_and_a_group_of_its_own(self):
         other = self.stack.create()

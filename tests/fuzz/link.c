@@ -62,6 +62,8 @@ HANDLER(welcome, welcome, struct welcome, welcome_decode, welcome_encode, nothin
 HANDLER(create, create, struct create_command, create_command_decode, create_command_encode, create_command_deinit)
 HANDLER(destroy, destroy, struct destroy_command, destroy_command_decode, destroy_command_encode, nothing)
 HANDLER(update, update, struct update_command, update_command_decode, update_command_encode, nothing)
+HANDLER(network_update, network_update, struct network_command, network_command_decode, network_command_encode,
+	network_command_deinit)
 HANDLER(report_ack, report_ack, struct report_ack, report_ack_decode, report_ack_encode, nothing)
 HANDLER(desired, desired, struct desired_set, desired_set_decode, desired_set_encode, desired_set_deinit)
 
@@ -117,7 +119,7 @@ static const struct dispatch_row rows[] = { ROW(ENROLL, on_any), ROW(HELLO, on_h
 	ROW(INVENTORY, on_inventory), ROW(REPORT, on_report), ROW(CAPACITY, on_capacity), ROW(TELEMETRY, on_telemetry),
 	ROW(IMAGE_REQUEST, on_any), ROW(STREAM_DATA, on_any), ROW(STREAM_CREDIT, on_any), ROW(STREAM_CLOSE, on_any),
 	ROW(REFUSED, on_refused), ROW(WELCOME, on_welcome), ROW(CREATE, on_create), ROW(DESTROY, on_destroy),
-	ROW(UPDATE, on_update), ROW(REPORT_ACK, on_report_ack), ROW(DESIRED, on_desired) };
+	ROW(UPDATE, on_update), ROW(NETWORK_UPDATE, on_network_update), ROW(REPORT_ACK, on_report_ack), ROW(DESIRED, on_desired) };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {

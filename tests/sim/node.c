@@ -377,6 +377,11 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 			plan_result(sim, node, action, SV_EV_NETWORK_DONE, sim_between(sim, 1000, 60000)),
 			20, FAIL_NETWORK_SLOT_FAILED);
 		break;
+	case SV_DO_SET_NETWORK:
+		fail_sometimes(sim,
+			plan_result(sim, node, action, SV_EV_NETWORK_SET, sim_between(sim, 1000, 60000)), 20,
+			FAIL_NETWORK_RULES_FAILED);
+		break;
 	case SV_DO_SPAWN_VMM:
 		act_spawn(sim, node, action);
 		break;

@@ -65,6 +65,9 @@ struct bytes wire_pack_send(const struct fleet_send *send, uint64_t epoch)
 	case SEND_DESTROY:
 		BODY(envelope, DESTROY, destroy, destroy_command_encode(&send->destroy));
 		break;
+	case SEND_NETWORK:
+		BODY(envelope, NETWORK_UPDATE, network_update, network_command_encode(&send->network));
+		break;
 	case SEND_UPDATE:
 		BODY(envelope, UPDATE, update, update_command_encode(&send->update));
 		break;
@@ -238,6 +241,20 @@ static bool deliver_desired(
 	return true;
 }
 
+static bool deliver_network(
+	const Croft__NetworkUpdate *message, struct sv_event *event, to_core deliver, void *user)
+{
+	struct network_command command = { .generation = 0 };
+
+	if (network_command_decode(message, &command, NULL) < 0)
+		return false;
+	event->type = SV_EV_NETWORK_UPDATE;
+	event->network_update = &command;
+	deliver(event, user);
+	network_command_deinit(&command);
+	return true;
+}
+
 /* Messages without memory of their own. */
 static bool deliver_small(
 	const Croft__Envelope *envelope, struct sv_event *event, to_core deliver, void *user)
@@ -296,6 +313,8 @@ bool wire_to_core(struct bytes bytes, to_core deliver, void *user)
 		ok = deliver_create(envelope, &event, deliver, user);
 	else if (envelope->body_case == CROFT__ENVELOPE__BODY_DESIRED)
 		ok = deliver_desired(envelope->desired, &event, deliver, user);
+	else if (envelope->body_case == CROFT__ENVELOPE__BODY_NETWORK_UPDATE)
+		ok = deliver_network(envelope->network_update, &event, deliver, user);
 	else
 		ok = deliver_small(envelope, &event, deliver, user);
 	croft__envelope__free_unpacked(envelope, NULL);

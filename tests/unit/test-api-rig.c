@@ -332,12 +332,37 @@ static void take_create(struct fake_node *node, const Croft__Envelope *envelope)
 	node->generation = command.generation;
 	node->took = command.took;
 	node->timeout_s = command.spec->timeout_s;
+	net_policy_deinit(&node->network);
+	ck_assert_int_eq(net_policy_copy(&command.spec->network, &node->network), 0);
 	create_command_deinit(&command);
 	node->created = true;
 	if (node->is_silent)
 		return;
 	node_report(node, REPORT_STARTING);
 	node_report(node, err_is_set(&node->start_failure) ? REPORT_ENDED : REPORT_RUNNING);
+}
+
+static void take_network(struct fake_node *node, const Croft__NetworkUpdate *update)
+{
+	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
+	struct sandbox_report report = { .generation = node->generation, .accepted = true, .state = REPORT_RUNNING };
+	struct network_command command;
+
+	ck_assert_int_eq(network_command_decode(update, &command, NULL), 0);
+	net_policy_deinit(&node->network);
+	node->network = command.network;
+	node->network_updates++;
+	if (node->is_silent)
+		return;
+	report.version = ++node->version;
+	report.update_failure = node->network_failure;
+	COPY(report.sandbox, node->sandbox);
+	COPY(report.updated, command.operation);
+	envelope.body_case = CROFT__ENVELOPE__BODY_REPORT;
+	envelope.report = sandbox_report_encode(&report);
+	ck_assert_ptr_nonnull(envelope.report);
+	node_send(node, &envelope);
+	croft__sandbox_report__free_unpacked(envelope.report, NULL);
 }
 
 static void send_stream(struct fake_node *node, const char *data, size_t size, bool end)
@@ -423,6 +448,9 @@ static void on_message(const void *data, size_t size, void *user)
 		break;
 	case CROFT__ENVELOPE__BODY_CREATE:
 		take_create(node, envelope);
+		break;
+	case CROFT__ENVELOPE__BODY_NETWORK_UPDATE:
+		take_network(node, envelope->network_update);
 		break;
 	case CROFT__ENVELOPE__BODY_DESTROY:
 		node->destroyed = true;
@@ -628,4 +656,5 @@ void node_close(struct fake_node *node)
 	if (node->beat)
 		event_free(TAKE(node->beat));
 	dealer_free(TAKE(node->dealer));
+	net_policy_deinit(&node->network);
 }

@@ -89,6 +89,9 @@ struct fake_node {
 	char operation[ID_SIZE], traceparent[TRACEPARENT_SIZE];
 	bool created, destroyed;
 	uint32_t timeout_s;
+	struct net_policy network;  /* of the last create or change */
+	struct err network_failure; /* what it says to a change */
+	unsigned int network_updates;
 	uint64_t telemetry_acked;
 	/* streams: what came, and what is answered to a request's head */
 	uint64_t stream;

@@ -664,6 +664,96 @@ START_TEST(test_restore)
 }
 END_TEST
 
+/* ---- network policies ---- */
+
+static void ask_network(const char *denied)
+{
+	struct fleet_event event = { .type = FLEET_SET_NETWORK };
+	struct net_policy policy = { .internet = true };
+
+	ck_assert_int_eq(net_policy_deny(&policy, denied, NULL), 0);
+	event.set_network.request = 77;
+	event.set_network.sandbox = rig.id;
+	event.set_network.network = &policy;
+	feed(event);
+	net_policy_deinit(&policy);
+}
+
+static const struct network_command *asked_network(void)
+{
+	for (size_t i = 0; i < rig.out.n_sends; i++)
+		if (rig.out.sends[i].type == SEND_NETWORK)
+			return &rig.out.sends[i].network;
+	return NULL;
+}
+
+static void answer_network(const char *operation, enum fail_code code, struct sandbox_spec *spec)
+{
+	struct sandbox_report report = { .generation = rig.generation,
+		.state = REPORT_RUNNING,
+		.accepted = true,
+		.version = ++rig.version,
+		.spec = spec };
+	struct fleet_event event = of_node(FLEET_NODE_REPORT, rig.node);
+
+	if (code != FAIL_NONE)
+		(void)err_set(&report.update_failure, code, 0, "No.");
+	memcpy(report.sandbox, rig.id, ID_SIZE);
+	(void)snprintf(report.updated, sizeof(report.updated), "%s", operation);
+	event.report = &report;
+	feed(event);
+}
+
+START_TEST(test_a_policy_is_recorded_when_its_node_has_it)
+{
+	char first[ID_SIZE], operation[ID_SIZE];
+
+	run_one();
+	ask_network("9.9.9.9");
+	ck_assert_uint_eq(rig.out.n_replies + rig.out.n_puts, 0);
+	memcpy(first, asked_network()->operation, ID_SIZE);
+	ck_assert_uint_eq(asked_network()->network.n_deny, 1);
+	ask_network("8.8.8.8"); /* the later one wins */
+	ck_assert_int_eq(rig.out.replies[0].err.code, FAIL_CONFLICT);
+	memcpy(operation, asked_network()->operation, ID_SIZE);
+	answer_network(first, FAIL_NONE, NULL);
+	ck_assert_uint_eq(rig.out.n_replies, 0);
+	pass(3);
+	ck_assert_uint_eq(rig.saved.spec->network.n_deny, 0);
+	answer_network(operation, FAIL_NONE, NULL);
+	ck_assert_uint_eq(rig.out.replies[0].request, 77);
+	ck_assert_int_eq(rig.out.replies[0].err.code, FAIL_NONE);
+	ck_assert_uint_eq(rig.saved.spec->network.deny[0].addr.lo, 0x08080808);
+	/* one that the node cannot set */
+	ask_network("7.7.7.7");
+	memcpy(operation, asked_network()->operation, ID_SIZE);
+	answer_network(operation, FAIL_NETWORK_RULES_FAILED, NULL);
+	ck_assert_int_eq(rig.out.replies[0].err.code, FAIL_NETWORK_RULES_FAILED);
+	ck_assert_uint_eq(rig.saved.spec->network.deny[0].addr.lo, 0x08080808);
+	/* one of which nothing is heard: asked again, then an error */
+	ask_network("6.6.6.6");
+	rig.n_replies = 0;
+	pass(40);
+	ck_assert_uint_eq(rig.n_replies, 1);
+	ck_assert_uint_eq(rig.saved.spec->network.deny[0].addr.lo, 0x08080808);
+	ck_assert_int_eq(state(), SANDBOX_RUNNING);
+}
+END_TEST
+
+/* A fleet that did not live to hear of it learns it from the node. */
+START_TEST(test_a_policy_that_the_node_has_is_taken)
+{
+	struct net_policy policy = { .internet = false };
+	struct sandbox_spec *spec;
+
+	run_one();
+	spec = spec_with_network(rig.saved.spec, &policy);
+	answer_network("", FAIL_NONE, spec);
+	ck_assert(!rig.saved.spec->network.internet);
+	spec_unref(spec);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fleet-life");
@@ -683,6 +773,8 @@ int main(void)
 	tcase_add_test(tc, test_nothing_is_replaced_when_all_are_gone);
 	tcase_add_test(tc, test_quota_is_free_when_fenced);
 	tcase_add_test(tc, test_restore);
+	tcase_add_test(tc, test_a_policy_is_recorded_when_its_node_has_it);
+	tcase_add_test(tc, test_a_policy_that_the_node_has_is_taken);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);
 }

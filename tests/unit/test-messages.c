@@ -223,6 +223,40 @@ START_TEST(test_small_ones)
 }
 END_TEST
 
+START_TEST(test_network_policies)
+{
+	struct network_command command = { .sandbox = ID, .generation = 3, .operation = OP }, back;
+	struct sandbox_spec *spec = spec_new(), *other;
+	struct net_policy decoded;
+	Croft__NetworkUpdate *message;
+
+	ck_assert(spec->network.internet);
+	ck_assert_int_eq(net_policy_allow(&command.network, "*.example.com", NULL), 0);
+	ck_assert_int_eq(net_policy_allow(&command.network, "203.0.113.0/24", NULL), 0);
+	ck_assert_int_eq(net_policy_deny(&command.network, "2001:db8::/32", NULL), 0);
+	message = network_command_encode(&command);
+	ck_assert_int_eq(network_command_decode(message, &back, NULL), 0);
+	ck_assert(net_policy_is_equal(&command.network, &back.network));
+	ck_assert(back.generation == 3 && !strcmp(back.operation, OP));
+	network_command_deinit(&back);
+	message->network->deny[0][0] = 'x'; /* a name with a slash */
+	ck_assert_int_lt(network_command_decode(message, &back, NULL), 0);
+	FREE(message);
+	/* an older scheduler says nothing of it */
+	ck_assert_int_eq(net_policy_decode(NULL, &decoded, NULL), 0);
+	ck_assert(decoded.internet && decoded.n_allow == 0);
+	ck_assert_int_eq(spec_add_env(spec, "A", "b"), 0);
+	ck_assert_int_eq(spec_set_setup(spec, "true"), 0);
+	other = spec_with_network(spec, &command.network);
+	ck_assert(other->n_env == 1 && !strcmp(other->env[0].value, "b") && !strcmp(other->setup_command, "true"));
+	ck_assert(net_policy_is_equal(&other->network, &command.network) &&
+		  !net_policy_is_equal(&other->network, &spec->network));
+	spec_unref(spec);
+	spec_unref(other);
+	network_command_deinit(&command);
+}
+END_TEST
+
 /* One wrong member per row, in an otherwise good create. */
 struct bad_row {
 	const char *what;
@@ -364,6 +398,7 @@ int main(void)
 	tcase_add_test(tcase, test_report);
 	tcase_add_test(tcase, test_hello_and_capacity);
 	tcase_add_test(tcase, test_sets);
+	tcase_add_test(tcase, test_network_policies);
 	tcase_add_test(tcase, test_small_ones);
 	tcase_add_loop_test(tcase, test_bad_members, 0, ARRAY_LEN(bad_rows));
 	tcase_add_test(tcase, test_memory_within_a_cost);

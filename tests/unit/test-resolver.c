@@ -238,6 +238,66 @@ START_TEST(a_sandbox_that_goes_takes_its_questions)
 }
 END_TEST
 
+static size_t pins_of(const char *allowed, struct net_pin *ret, size_t max)
+{
+	struct net_policy policy = { .internet = false };
+	size_t n;
+
+	ck_assert_int_eq(net_policy_allow(&policy, allowed, NULL), 0);
+	n = resolver_pins(resolver, ID, &policy, ret, max);
+	net_policy_deinit(&policy);
+	return n;
+}
+
+/* A policy that comes later may allow a name that was answered before. */
+START_TEST(answers_are_remembered_for_another_policy)
+{
+	struct net_pin pins[4];
+	uint32_t address;
+	unsigned int n;
+
+	ask("public.test", 1);
+	ck_assert_int_eq(answer(&address, &n), DNS_OK);
+	ck_assert_uint_eq(pins_of("other.test", pins, 4), 0);
+	ck_assert_uint_eq(pins_of("*.test", pins, 4), 1);
+	ck_assert(pins[0].address == 0x5db8d822 && pins[0].ttl_sec > 0 && pins[0].ttl_sec <= 60);
+	ask("public.test", 1); /* the same name: the same place */
+	ck_assert_int_eq(answer(&address, &n), DNS_OK);
+	ck_assert_uint_eq(pins_of("public.test", pins, 4), 1);
+	for (int i = 0; i < 60; i++) { /* within the rate */
+		char name[32];
+
+		(void)snprintf(name, sizeof(name), "n%d.test", i);
+		ask(name, 1);
+		ck_assert_int_eq(answer(&address, &n), DNS_NO_NAME); /* nothing to remember */
+	}
+	ck_assert_uint_eq(pins_of("*.test", pins, 4), 1);
+	/* a socket that is opened again, after a restart of the helper, knows them too */
+	ck_assert_int_eq(resolver_add(resolver, ID, dup(upstream), &(struct net_policy){ .internet = true }), 0);
+	ck_assert_uint_eq(pins_of("public.test", pins, 4), 1);
+}
+END_TEST
+
+START_TEST(another_policy_holds_for_what_is_under_way)
+{
+	struct net_policy policy = { .internet = false };
+	uint32_t address;
+	unsigned int n;
+
+	ck_assert_int_eq(resolver_set_policy(resolver, "zzzzzzzzzzzzzzzzzzzz", &policy), -ENOENT);
+	ask("public.test", 1);
+	for (int i = 0; i < 200 && asked == 0; i++)
+		(void)event_base_loop(base, EVLOOP_ONCE | EVLOOP_NONBLOCK);
+	ck_assert_int_eq(resolver_set_policy(resolver, ID, &policy), 0);
+	ck_assert_int_eq(answer(&address, &n), DNS_REFUSED);
+	ck_assert_uint_eq(n, 0);
+	asked = 0;
+	ask("public.test", 1);
+	ck_assert_int_eq(answer(&address, &n), DNS_REFUSED);
+	ck_assert_uint_eq(asked, 0);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("resolver");
@@ -249,6 +309,8 @@ static Suite *suite(void)
 	tcase_add_test(t, refused_questions_go_nowhere);
 	tcase_add_test(t, a_flood_is_borne);
 	tcase_add_test(t, a_sandbox_that_goes_takes_its_questions);
+	tcase_add_test(t, answers_are_remembered_for_another_policy);
+	tcase_add_test(t, another_policy_holds_for_what_is_under_way);
 	tcase_set_timeout(t, 60);
 	suite_add_tcase(s, t);
 	return s;

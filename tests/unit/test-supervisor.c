@@ -710,14 +710,19 @@ START_TEST(test_a_warm_vm_is_taken_over)
 	ck_assert_int_eq(state(), SV_GUEST);
 	ck_assert_ptr_null(find(SV_DO_KILL_VMM));
 	ck_assert_ptr_null(find(SV_DO_SPAWN_VMM));
-	ck_assert_uint_lt(place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_CONFIGURE_GUEST));
-	ck_assert_uint_lt(place_of(SV_DO_UNROUTE), place_of(SV_DO_CONFIGURE_GUEST));
+	ck_assert_uint_lt(place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_SET_NETWORK));
+	ck_assert_uint_lt(place_of(SV_DO_UNROUTE), place_of(SV_DO_SET_NETWORK));
+	ck_assert_ptr_null(find(SV_DO_CONFIGURE_GUEST)); /* its new owner's policy first */
 	ck_assert_uint_eq(report()->generation, 2);
 	ck_assert_int_eq(report()->state, REPORT_STARTING);
 	check_outcome(report(), STAGE_KERNEL, RESULT_SKIPPED);
 	take(1, 2, "true", 60); /* once more: the same answer */
-	ck_assert_ptr_null(find(SV_DO_CONFIGURE_GUEST));
+	ck_assert_ptr_null(find(SV_DO_SET_NETWORK));
 	ck_assert_uint_eq(report()->generation, 2);
+	feed_of_2(SV_EV_NETWORK_SET);
+	ck_assert_ptr_nonnull(find(SV_DO_CONFIGURE_GUEST));
+	feed_of_2(SV_EV_NETWORK_SET);
+	ck_assert_ptr_null(find(SV_DO_CONFIGURE_GUEST));
 	feed_of_2(SV_EV_GUEST_CONFIGURED);
 	ck_assert_ptr_nonnull(find(SV_DO_RUN_SETUP));
 	feed_of_2(SV_EV_SETUP_DONE);
@@ -839,6 +844,95 @@ START_TEST(test_life_time_is_changed_and_confirmed)
 }
 END_TEST
 
+/* ---- network policies ---- */
+
+static void set_network(const char *operation, const char *denied)
+{
+	struct network_command command = { .generation = 1, .network.internet = true };
+
+	memcpy(command.sandbox, ID, ID_SIZE);
+	memcpy(command.operation, operation, ID_SIZE);
+	ck_assert_int_eq(net_policy_deny(&command.network, denied, NULL), 0);
+	feed((struct sv_event){ .type = SV_EV_NETWORK_UPDATE, .epoch = 1, .network_update = &command });
+	network_command_deinit(&command);
+}
+
+static size_t n_denied(void)
+{
+	struct sv_view view;
+
+	ck_assert_int_eq(supervisor_get(rig.core, ID, &view), 0);
+	return view.spec->network.n_deny;
+}
+
+START_TEST(test_a_policy_is_journalled_set_and_then_confirmed)
+{
+	drive(SV_RUNNING, NULL, 0);
+	set_network(OP, "9.9.9.9");
+	ck_assert_uint_lt(place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_SET_NETWORK));
+	ck_assert_uint_eq(find(SV_DO_JOURNAL_WRITE)->journal.record->spec->network.n_deny, 1);
+	ck_assert_uint_eq(find(SV_DO_SET_NETWORK)->spec->network.n_deny, 1);
+	ck_assert_ptr_null(report()); /* nobody is told before it holds */
+	set_network(OP, "9.9.9.9"); /* again, while it is being set */
+	ck_assert_uint_eq(rig.out.n, 0);
+	feed_of(SV_EV_NETWORK_SET, NULL);
+	ck_assert_str_eq(report()->updated, OP);
+	ck_assert(!err_is_set(&report()->update_failure));
+	set_network(OP, "9.9.9.9"); /* and after */
+	ck_assert_ptr_null(find(SV_DO_SET_NETWORK));
+	ck_assert_str_eq(report()->updated, OP);
+	ck_assert_uint_eq(n_denied(), 1);
+}
+END_TEST
+
+START_TEST(test_a_policy_that_cannot_be_set_leaves_the_former)
+{
+	struct err err = ERR_NULL;
+
+	(void)err_set(&err, FAIL_NETWORK_RULES_FAILED, 5, "No.");
+	drive(SV_RUNNING, NULL, 0);
+	set_network(OP, "9.9.9.9");
+	feed_of(SV_EV_NETWORK_SET, &err);
+	ck_assert_str_eq(report()->updated, OP);
+	ck_assert_int_eq(report()->update_failure.code, FAIL_NETWORK_RULES_FAILED);
+	ck_assert_uint_eq(find(SV_DO_JOURNAL_WRITE)->journal.record->spec->network.n_deny, 0);
+	ck_assert_uint_eq(n_denied(), 0);
+	ck_assert_int_eq(state(), SV_RUNNING);
+}
+END_TEST
+
+/* What was not journalled is not done, and what holds is what the journal says. */
+START_TEST(test_a_policy_that_cannot_be_journalled_is_undone)
+{
+	struct err err = ERR_NULL;
+
+	(void)err_set(&err, FAIL_STATE_WRITE_FAILED, 28, "Full.");
+	drive(SV_RUNNING, NULL, 0);
+	set_network(OP, "9.9.9.9");
+	feed_of(SV_EV_JOURNAL_FAILED, &err);
+	ck_assert_uint_eq(find(SV_DO_SET_NETWORK)->spec->network.n_deny, 0);
+	feed_of(SV_EV_NETWORK_SET, NULL);
+	ck_assert_ptr_null(report());
+	ck_assert_uint_eq(n_denied(), 0);
+	set_network(OP, "9.9.9.9"); /* the scheduler asks again */
+	feed_of(SV_EV_NETWORK_SET, NULL);
+	ck_assert_str_eq(report()->updated, OP);
+	ck_assert_uint_eq(n_denied(), 1);
+}
+END_TEST
+
+START_TEST(test_a_policy_of_a_sandbox_that_ends)
+{
+	drive(SV_RUNNING, NULL, 0);
+	set_network(OP, "9.9.9.9");
+	destroy(1);
+	ck_assert_int_eq(state(), SV_KILLING);
+	feed_of(SV_EV_NETWORK_SET, NULL);
+	ck_assert_uint_eq(rig.out.n, 0);
+	ck_assert_int_eq(state(), SV_KILLING);
+}
+END_TEST
+
 START_TEST(test_table)
 {
 	for (unsigned int i = 0; i < SV_STATE_MAX_; i++) {
@@ -881,6 +975,10 @@ int main(void)
 	tcase_add_test(tcase, test_unreadable_state_refuses_and_deletes_nothing);
 	tcase_add_test(tcase, test_torn_record_isolates_one_sandbox);
 	tcase_add_test(tcase, test_life_time_is_changed_and_confirmed);
+	tcase_add_test(tcase, test_a_policy_is_journalled_set_and_then_confirmed);
+	tcase_add_test(tcase, test_a_policy_that_cannot_be_set_leaves_the_former);
+	tcase_add_test(tcase, test_a_policy_that_cannot_be_journalled_is_undone);
+	tcase_add_test(tcase, test_a_policy_of_a_sandbox_that_ends);
 	tcase_add_test(tcase, test_table);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
