@@ -122,6 +122,7 @@ static void on_time(evutil_socket_t fd, short what, void *user)
 	(void)fd, (void)what;
 	(void)evtimer_add(host->timer, &tv);
 	sandbox_trim_all(host->agent);
+	sandbox_count_all(host->agent);
 	if (host->is_looking)
 		return;
 	look = calloc(1, sizeof(*look));

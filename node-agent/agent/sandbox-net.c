@@ -92,6 +92,7 @@ static void on_slot(const struct helper_reply *reply, int *fds, size_t n_fds, vo
 	sandbox->n_asks--;
 	if (!err_is_set(&err) && reply->n_slots == 1) {
 		sandbox->slot = reply->slots[0];
+		sandbox->has_slot = true;
 		if (ask(sandbox, HELPER_TAP_OPEN, on_tap, &err) == 0)
 			return;
 	}
@@ -212,6 +213,7 @@ void sandbox_give_back_network(struct sandbox *sandbox)
 	sandbox->tap = fd_close(sandbox->tap);
 	if (sandbox->agent->resolver)
 		resolver_remove(sandbox->agent->resolver, sandbox->id);
+	sandbox_count_last(sandbox);
 	if (!sandbox->agent->helper)
 		sandbox_remove_files(sandbox);
 	else if (ask(sandbox, HELPER_GROUP_KILL, on_ignored, &err) < 0 ||
@@ -240,6 +242,7 @@ static void set_again(struct sandbox *sandbox, struct sandbox_spec *spec)
 {
 	struct err err = ERR_NULL;
 
+	sandbox->has_slot = true;
 	keep_spec(sandbox, spec);
 	if (ask_policy(sandbox, on_policy_again, &err) < 0)
 		log_failure(LOG_LEVEL_ERROR, "a sandbox's network policy could not be set again", &err, "sandbox",

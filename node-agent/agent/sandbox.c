@@ -95,6 +95,7 @@ static void sandbox_free(struct sandbox *sandbox)
 	event_free(sandbox->retry);
 	spec_unref(sandbox->net_spec);
 	spec_unref(sandbox->net_former);
+	free(sandbox->counters);
 	HASH_DEL(sandbox->agent->sandboxes, sandbox);
 	free(sandbox);
 }

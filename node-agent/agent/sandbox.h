@@ -10,6 +10,7 @@
  *   sandbox-vmm.c     VMM
  *   sandbox-guest.c   hello, configuration, setup, adoption
  *   sandbox-net.c     network slot
+ *   sandbox-egress.c  what its network was used for
  */
 #pragma once
 
@@ -64,6 +65,10 @@ struct sandbox {
 	struct sandbox_spec *net_spec;   /* with the network policy in force, or being set */
 	struct sandbox_spec *net_former; /* with the one in force while another is being set; NULL: none is */
 	int tap;                 /* -1: the sandbox has no network, or its VMM has it */
+	bool has_slot;           /* the helper holds one for it */
+	struct net_counters *counters; /* of its slot, as last read; NULL: not yet */
+	int64_t counters_due_usec;
+	bool is_counting;        /* they are asked for */
 	unsigned int n_asks;     /* of the helper, not answered yet */
 	struct sandbox_spec *spec; /* of the call under way */
 	unsigned int tries;        /* of the call under way */
@@ -108,6 +113,12 @@ void sandbox_make_network(struct sandbox *sandbox, struct sandbox_spec *spec);
 void sandbox_set_network(struct sandbox *sandbox, struct sandbox_spec *spec);
 /* Then the files; ends in SV_EV_REMOVED. */
 void sandbox_give_back_network(struct sandbox *sandbox);
+
+/* sandbox-egress.c */
+/* Every few seconds: asks for the counters of those whose turn it is. */
+void sandbox_count_all(struct agent *agent);
+/* For the last time, before the slot goes. */
+void sandbox_count_last(struct sandbox *sandbox);
 
 /* sandbox-guest.c */
 void sandbox_configure(struct sandbox *sandbox, const struct sandbox_spec *spec);

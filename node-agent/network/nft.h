@@ -41,5 +41,10 @@ struct net_counters {
 	struct net_denied refused[NET_DENIED_MAX];
 	size_t n_refused;
 };
+/* Where packets were denied since `before` was read: indices of now->refused; returns how many. Pure. */
+size_t net_denied_since(const struct net_counters *before, const struct net_counters *now,
+	size_t ret[static NET_DENIED_MAX]);
+/* How many since then. */
+uint64_t net_denied_packets(const struct net_counters *before, const struct net_denied *denied);
 /* What a slot's rules counted since it was made. NETWORK_RULES_FAILED. */
 int net_rules_read(struct net_counters *ret, struct err *reterr);

@@ -97,7 +97,7 @@ const struct api_route api_routes[] = {
 		"unschedulable telemetry`}" },
 	{ "GET", "/v1/nodes/{id}/telemetry", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_node_telemetry,
 		"Telemetry of one node: what was received, and its last records in order.", "query `after`: a sequence number",
-		"200 {`counts`, `records`: [{`seq when what outcome sandbox took_ms code`}]}" },
+		"200 {`counts`, `records`: [{`seq when what outcome sandbox took_ms code detail`}]}" },
 	{ "POST", "/v1/nodes/{id}/revoke", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_node_revoke,
 		"Revokes a node's key: it is told so by name and may do nothing more.", "", "204; 404" },
 	{ "POST", "/v1/nodes/{id}/cordon", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_node_cordon,

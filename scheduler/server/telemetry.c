@@ -15,6 +15,8 @@
 #include "server/ops.h"
 #include "server/shell.h"
 
+#define DETAIL_SIZE 120
+
 #define COPY(to, from) ((void)snprintf(to, sizeof(to), "%s", from))
 
 struct stage_count {
@@ -37,6 +39,7 @@ struct recent {
 	int64_t took_us;
 	char sandbox[ID_SIZE];
 	enum fail_code code;
+	char detail[DETAIL_SIZE]; /* of a failure what it says, of an event its fields */
 };
 
 struct node_telemetry {
@@ -290,6 +293,23 @@ static bool is_counted_here(enum fail_stage stage)
 	return stage > STAGE_READY && stage != STAGE_STOP && stage != STAGE_RUN;
 }
 
+/* "key=value key=value", as many as find room. */
+static void put_fields(char ret[static DETAIL_SIZE], const Croft__NodeEvent *event)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < event->n_fields; i++) {
+		const Croft__Field *field = event->fields[i];
+		int more = snprintf(ret + n, DETAIL_SIZE - n, "%s%s=%s", n ? " " : "", field->key, field->value);
+
+		if (more < 0 || (size_t)more >= DETAIL_SIZE - n) {
+			ret[n] = '\0';
+			return;
+		}
+		n += (size_t)more;
+	}
+}
+
 static void take_record(struct telemetry *telemetry, struct node_telemetry *node,
 	const Croft__TelemetryRecord *record)
 {
@@ -307,6 +327,8 @@ static void take_record(struct telemetry *telemetry, struct node_telemetry *node
 		recent.outcome = stage.outcome;
 		recent.took_us = stage.took_us;
 		recent.code = stage.failure.code;
+		if (err_is_set(&stage.failure))
+			(void)snprintf(recent.detail, sizeof(recent.detail), "%.*s", DETAIL_SIZE - 1, stage.failure.msg);
 		tenant = fleet_sandbox_tenant(fleet, stage.sandbox);
 		if (is_counted_here(stage.stage))
 			count_stage(telemetry, &stage, tenant ? tenant : "");
@@ -319,6 +341,7 @@ static void take_record(struct telemetry *telemetry, struct node_telemetry *node
 	case CROFT__TELEMETRY_RECORD__BODY_EVENT:
 		COPY(recent.what, record->event->name);
 		COPY(recent.sandbox, record->event->sandbox);
+		put_fields(recent.detail, record->event);
 		break;
 	case CROFT__TELEMETRY_RECORD__BODY__NOT_SET:
 	default:
@@ -518,7 +541,7 @@ json_t *telemetry_recent_json(const struct telemetry *telemetry, const char *id,
 		if (recent->seq <= after)
 			continue;
 		(void)json_array_append_new(list,
-			json_pack("{s:I, s:s, s:s, s:s*, s:s*, s:f, s:s*}", "seq",
+			json_pack("{s:I, s:s, s:s, s:s*, s:s*, s:f, s:s*, s:s*}", "seq",
 				(json_int_t)recent->seq, "when",
 				clock_format_rfc3339(recent->when_us, when, sizeof(when)), "what",
 				recent->what, "outcome",
@@ -527,7 +550,8 @@ json_t *telemetry_recent_json(const struct telemetry *telemetry, const char *id,
 				"sandbox", *recent->sandbox ? recent->sandbox : NULL, "took_ms",
 				(double)recent->took_us / 1000.0, "code",
 				recent->code == FAIL_NONE ? NULL
-							  : failure_info(recent->code)->name));
+							  : failure_info(recent->code)->name,
+				"detail", *recent->detail ? recent->detail : NULL));
 	}
 	return list;
 }

@@ -465,6 +465,52 @@ START_TEST(wire_is_pinned)
 }
 END_TEST
 
+static void add_udp6(struct frame *frame, const char *from, const char *to)
+{
+	static const uint8_t head[] = { 0x60, 0, 0, 0, 0, 16, 17, 64 };
+	struct net_addr addrs[2];
+
+	ck_assert(net_addr_parse(from, &addrs[0]) == 0 && net_addr_parse(to, &addrs[1]) == 0);
+	memcpy(frame->bytes + frame->size, head, sizeof(head));
+	frame->size += sizeof(head);
+	for (int i = 0; i < 2; i++) {
+		put32(frame, (uint32_t)(addrs[i].hi >> 32));
+		put32(frame, (uint32_t)addrs[i].hi);
+		put32(frame, (uint32_t)(addrs[i].lo >> 32));
+		put32(frame, (uint32_t)addrs[i].lo);
+	}
+	put32(frame, 0x03e80050); /* ports 1000, 80 */
+	put32(frame, 0x00100000);
+	put32(frame, 0);
+	put32(frame, 0);
+}
+
+/* IPv6 is not spoken at all: no frame of it passes the TAP, wherever it goes and whatever the tenant allows, and neither
+ * the slot nor the host's end of its link has an address or a route of that family. */
+START_TEST(ipv6_leads_nowhere)
+{
+	static const char *const to[] = { "fd00:ec2::254", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fd00:42::42",
+		"fe80::a9fe:a9fe", "2606:4700::1111", "::ffff:a9fe:a9fe", "64:ff9b::a9fe:a9fe", "ff02::2", "fe80::1" };
+	struct net_counters before, after;
+
+	ck_assert_int_eq(net_policy_allow(&policy, "::/0", NULL), 0);
+	start("");
+	before = counters();
+	for (size_t i = 0; i < ARRAY_LEN(to); i++) {
+		struct frame frame = frame_of(net_gateway_mac, slot->slot.guest_mac, 0x86dd);
+
+		add_udp6(&frame, "fe80::2", to[i]);
+		guest_raw(&guest, frame.bytes, frame.size);
+	}
+	after = counters();
+	ck_assert_uint_ge(after.strayed.packets - before.strayed.packets, ARRAY_LEN(to));
+	ck_assert_uint_eq(after.sent.packets, before.sent.packets);
+	world_run("test -z \"$(nsenter --net=%s/%s sh -c 'ip -6 addr; ip -6 route')\"", net_host_netns_dir(host),
+		slot->slot.name);
+	world_run("test -z \"$(ip -6 addr show dev %s; ip -6 route show dev %s)\"", slot->slot.name, slot->slot.name);
+}
+END_TEST
+
 /* ---- limits (R143) ---- */
 
 static unsigned int read_number(const char *path)
@@ -839,6 +885,7 @@ static Suite *suite(void)
 	tcase_add_test(t, names_are_judged_by_the_address);
 	tcase_add_test(t, kernel_judges_as_the_judge);
 	tcase_add_test(t, wire_is_pinned);
+	tcase_add_test(t, ipv6_leads_nowhere);
 	tcase_add_test(t, connections_are_limited);
 	tcase_add_test(t, packets_are_limited);
 	tcase_add_test(t, half_closed_streams_arrive_whole);

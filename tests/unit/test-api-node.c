@@ -511,8 +511,13 @@ static void send_telemetry(struct fake_node *node, uint64_t from, uint64_t to)
 	Croft__TelemetryBatch batch = MESSAGE(Croft__TelemetryBatch, croft__telemetry_batch__init);
 	Croft__TelemetryRecord records[32], *list[32];
 	Croft__NodeEvent event = MESSAGE(Croft__NodeEvent, croft__node_event__init);
+	Croft__Field field = MESSAGE(Croft__Field, croft__field__init), *fields[] = { &field, &field };
 
 	event.name = (char *)(uintptr_t) "link-up";
+	field.key = (char *)(uintptr_t) "key";
+	field.value = (char *)(uintptr_t) "value";
+	event.fields = fields;
+	event.n_fields = ARRAY_LEN(fields);
 	for (uint64_t seq = from; seq <= to; seq++) {
 		Croft__TelemetryRecord *record = &records[seq - from];
 
@@ -564,6 +569,8 @@ START_TEST(test_telemetry_in_order_and_once)
 		ck_assert_int_eq(
 			json_integer_value(json_object_get(json_array_get(list, i), "seq")),
 			(json_int_t)i + 1);
+	ck_assert_str_eq(
+		json_string_value(json_object_get(json_array_get(list, 0), "detail")), "key=value key=value");
 	ck_assert_int_eq(json_integer_value(
 				 json_object_get(json_object_get(answer.json, "counts"), "acked")),
 		14);

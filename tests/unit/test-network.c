@@ -11,6 +11,7 @@
 
 #include "base/id.h"
 #include "lib/suite.h"
+#include "network/nft.h"
 #include "network/ruleset.h"
 
 #define IDS 1000000u
@@ -24,6 +25,57 @@ static struct net_addr addr(const char *text)
 }
 
 /* ---- CIDR ---- */
+
+/* Each cloud's metadata address, in both families, whatever a tenant allows. */
+START_TEST(metadata_is_fenced)
+{
+	static const char *const addresses[] = { "169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.42.42",
+		"169.254.0.23", "100.100.100.200", "192.0.0.192", "168.63.129.16", "fd00:ec2::254", "fd00:ec2::253",
+		"fd00:ec2::23", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fd00:42::42", "fe80::a9fe:a9fe",
+		"64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "::1", "::" };
+	struct net_policy policy = { .internet = true };
+	struct net_owner none = { .n = 0 };
+	struct net_judge judge;
+
+	ck_assert_int_eq(net_policy_allow(&policy, "::/0", NULL), 0);
+	ck_assert_int_eq(net_policy_allow(&policy, "0.0.0.0/0", NULL), 0);
+	ck_assert_int_eq(net_judge_init(&judge, &none, &policy), 0);
+	for (size_t i = 0; i < ARRAY_LEN(addresses); i++) {
+		struct net_addr addr;
+
+		ck_assert_int_eq(net_addr_parse(addresses[i], &addr), 0);
+		ck_assert_msg(net_is_fenced(&addr), "%s", addresses[i]);
+		ck_assert_int_eq(net_judge(&judge, &addr, NET_PROTOCOL_TCP, 80, true), NET_FENCED);
+	}
+	net_judge_deinit(&judge);
+	net_policy_deinit(&policy);
+}
+END_TEST
+
+/* Two readings of the kernel's table of what was denied. */
+START_TEST(denials_are_told_apart)
+{
+	struct net_counters before = { .n_refused = 3 }, now = { .n_refused = 4 };
+	const struct net_denied a = { 1, 6, 80, 5 }, b = { 1, 6, 443, 9 }, c = { 1, 17, 80, 2 }, d = { 2, 6, 80, 1 };
+	size_t which[NET_DENIED_MAX];
+
+	before.refused[0] = a;
+	before.refused[1] = b;
+	before.refused[2] = c;
+	now.refused[0] = d; /* new, and the others in another order */
+	now.refused[1] = c; /* no more of it */
+	now.refused[2] = a;
+	now.refused[2].packets = 7;
+	now.refused[3] = b;
+	now.refused[3].packets = 1; /* forgotten after an hour, and begun again */
+	ck_assert_uint_eq(net_denied_since(&before, &now, which), 3);
+	ck_assert(which[0] == 0 && which[1] == 2 && which[2] == 3);
+	ck_assert_uint_eq(net_denied_packets(&before, &now.refused[0]), 1);
+	ck_assert_uint_eq(net_denied_packets(&before, &now.refused[2]), 2);
+	ck_assert_uint_eq(net_denied_packets(&before, &now.refused[3]), 1);
+	ck_assert_uint_eq(net_denied_since(&now, &now, which), 0);
+}
+END_TEST
 
 START_TEST(cidr_takes_what_is_exact)
 {
@@ -597,6 +649,8 @@ static Suite *suite(void)
 	Suite *s = suite_create("network");
 	TCase *t = tcase_create("network");
 
+	tcase_add_test(t, denials_are_told_apart);
+	tcase_add_test(t, metadata_is_fenced);
 	tcase_add_test(t, cidr_takes_what_is_exact);
 	tcase_add_test(t, cidr_refuses_the_rest);
 	tcase_add_test(t, sets_equal_the_oracle);
