@@ -20,7 +20,7 @@ packages_run=(
 	nftables iproute2
 )
 # Only tests need them.
-packages_test=(erofs-utils)
+packages_test=(erofs-utils systemd)
 # To compile the tuned guest kernel, only where it is asked for and not in the cache.
 packages_kernel=(make gcc bc bison flex libelf-dev xz-utils)
 # The emulated host, only where there is no /dev/kvm.

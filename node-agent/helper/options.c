@@ -14,7 +14,7 @@
 
 /* clang-format off */
 static const struct config_option table[] = {
-	{ "helper", "socket", CONFIG_STRING, AT(socket), "/run/croft/helper.sock", 0, 0, false,
+	{ "helper", "socket", CONFIG_STRING, AT(socket), "/run/croft-helper/helper.sock", 0, 0, false,
 	  "Where the agent connects; only root and its user may." },
 	{ "helper", "user", CONFIG_STRING, AT(user), "croft-node", 0, 0, false, "The agent's user, by name or number." },
 	{ "helper", "run", CONFIG_STRING, AT(run), "/run/croft-helper", 0, 0, false,

@@ -43,17 +43,18 @@ def wait_for(what, seconds, check, every=0.1):
 class Process:
     """One of croft's processes. Runs as `user` (a uid) where one is given."""
 
-    def __init__(self, stack, name, args, env=None, user=None, groups=()):
+    def __init__(self, stack, name, args, env=None, user=None, groups=(), group=None):
         self.name, self.args, self.stack = name, [str(a) for a in args], stack
         self.log = stack.dir / "log" / f"{name}.log"
         self.env = {**stack.base_env(), **(env or {})}
-        self.identity = {} if user is None else {"user": user, "group": user, "extra_groups": list(groups)}
+        self.identity = {} if user is None else {"user": user, "group": group or user, "extra_groups": list(groups)}
         self.popen = None
 
     def start(self):
         with open(self.log, "ab") as log:
             self.popen = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env,
-                                          start_new_session=True, cwd="/", **self.identity)
+                                          start_new_session=True, cwd="/", umask=0o027 if self.identity else -1,
+                                          **self.identity)
         return self
 
     def running(self):
@@ -105,7 +106,9 @@ class Helper(Process):
 
 
 class Node:
-    def __init__(self, stack, name, options=None, user=None, groups=(), pool="default", gateway=True, scheduler=None):
+    def __init__(self, stack, name, options=None, user=None, groups=(), pool="default", gateway=True, scheduler=None,
+                 gateway_user=None):
+        """`gateway_user`: the gateway is this one, and what it shares with the agent is the group `user`, as the units have it."""
         self.stack, self.name, self.user, self.groups = stack, name, user, groups
         self.dir = stack.dir / name
         self.state, self.cache, self.run = self.dir / "state", self.dir / "cache", self.dir / "run"
@@ -113,6 +116,9 @@ class Node:
             d.mkdir(parents=True)
             if user is not None:
                 os.chown(d, user, user)
+        if gateway_user is not None:
+            os.chown(self.run, 0, user)
+            self.run.chmod(0o1770)
         self.options = {"state": self.state, "cache": self.cache, "run": self.run,
                         "guest-kernel": CACHE / "guest-kernel/vmlinux",
                         "guest-initramfs": CACHE / "guest-kernel/initramfs.img",
@@ -121,7 +127,8 @@ class Node:
         self.gateway_port = free_port()
         self.agent = Process(stack, f"{name}-agent", self.argv("run"), user=user, groups=groups)
         self.gateway = Process(stack, f"{name}-gateway", [BIN / "croft-gateway", "run", "--run", self.run,
-                                                          "--gateway-port", self.gateway_port], user=user, groups=groups)
+                                                          "--gateway-port", self.gateway_port],
+                               user=gateway_user or user, group=user, groups=groups if gateway_user is None else ())
         self.id = None
 
     def argv(self, verb, **more):

@@ -85,7 +85,7 @@ class Network(unittest.TestCase):
             cls.run_dir, cls.groups = cls.helper.run_dir, cls.helper.groups
             cls.helper.listen()
             cls.stack.template()
-            cls.node = cls.stack.node(groups=kvm_groups(), options={
+            cls.node = cls.stack.node(groups=kvm_groups(), gateway_user=USER + 1, options={
                 "helper-socket": cls.helper.socket, "helper-dns": f"{PUBLIC}:53"})
             cls.sandbox = cls.stack.create()
         except BaseException:
@@ -122,6 +122,17 @@ class Network(unittest.TestCase):
         text = subprocess.run(["ip", "-o", "link", "show", "group", "7282"], capture_output=True, text=True).stdout
         return len(text.splitlines())
 
+    def test_a_the_gateway_is_another_user(self):
+        """And without a capability, as the agent is: they meet at the sockets of their group."""
+        uids = []
+        for process in (self.node.agent, self.node.gateway):
+            status = dict(line.split(":", 1) for line in
+                          pathlib.Path(f"/proc/{process.popen.pid}/status").read_text().splitlines())
+            self.assertEqual(int(status["CapEff"], 16) | int(status["CapPrm"], 16), 0, status)
+            uids.append(status["Uid"].split()[0])
+        self.assertEqual(len(set(uids)), 2)
+        self.assertEqual(self.in_guest("echo here").stdout, b"here\n")
+
     def test_a_stage(self):
         stages = {s["stage"]: s for s in self.stack.cli_json("sandbox", "stages", self.sandbox)["records"]}
         self.assertEqual(stages["network"]["outcome"], "ok", stages["network"])
@@ -140,6 +151,17 @@ class Network(unittest.TestCase):
             self.assertRegex(done.stderr, rb"guest-fetch: (connect|rebind.example.test): ", host)
         # and the host does get there: it is no accident
         run(*(("wget", "-O", "/dev/null") if pathlib.Path("/usr/bin/wget").exists() else ("curl",)), f"http://{PRIVATE}/")
+
+    def test_c_no_way_out_over_ipv6(self):
+        """Whatever the guest's kernel gives itself: no global address, no gateway, no default route."""
+        done = self.in_guest("cat /proc/net/if_inet6; echo --; cat /proc/net/ipv6_route")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        addresses, routes = (part.split("\n") for part in done.stdout.decode().split("--\n"))
+        self.assertEqual([a for a in addresses if a and not a.startswith(("fe80", "0" * 31 + "1"))], [])
+        for route in filter(None, routes):
+            to, prefix, _, _, gateway, *_, device = route.split()
+            self.assertEqual(gateway, "0" * 32, route)
+            self.assertTrue(device == "lo" or to.startswith(("fe80", "ff00")) and prefix != "00", route)
 
     def reaches(self, host):
         done = self.fetch(host, 5)
@@ -180,8 +202,27 @@ class Network(unittest.TestCase):
         try:
             self.assertEqual({host: self.reaches(host) for host in (PUBLIC, OTHER)}, {PUBLIC: False, OTHER: True})
             self.stack.cli_ok("sandbox", "kill", self.sandbox)
+            # what was denied, and how much passed, is in the node's telemetry
+            records = wait_for("its telemetry", 60 * PATIENCE, lambda: self.records_of(made["sandboxID"]))
         finally:
             type(self).sandbox = mine
+        denied = [r for r in records if r["what"] == "egress-policy"]
+        self.assertEqual([(r["outcome"], r["code"]) for r in denied], [("failed", "EGRESS_DENIED")], records)
+        self.assertIn(f"packets to {PUBLIC}, tcp port 80,", denied[0]["detail"])
+        counters = [r["detail"] for r in records if r["what"] == "egress-counters"][-1]
+        self.assertRegex(counters, r"^stage=egress-policy sent_packets=\d+ sent_bytes=\d+ received_packets=\d+")
+        stages = {s["stage"]: s for s in self.stack.cli_json("stages")["stages"]}
+        self.assertGreaterEqual(stages["egress-policy"]["failed"], 1, stages)
+
+    def records_of(self, sandbox):
+        """Of the node's telemetry, once the counters are there: they come behind the denials."""
+        node = self.stack.cli_json("node", "list")[0]["id"]
+        records = [r for r in self.stack.api("GET", f"/v1/nodes/{node}/telemetry")["records"]
+                   if r.get("sandbox") == sandbox and r["what"].startswith("egress")]
+        return records if any(r["what"] == "egress-counters" for r in records) and self.is_gone(sandbox) else None
+
+    def is_gone(self, sandbox):
+        return not (self.groups / sandbox).exists()
 
     def test_d_a_uid_and_a_group_of_its_own(self):
         other = self.stack.create()
