@@ -15,6 +15,7 @@
 #include <zmq.h>
 
 #include "agent/host.h"
+#include "agent/image-collect.h"
 #include "agent/images.h"
 #include "agent/journal.h"
 #include "agent/link-send.h"
@@ -237,6 +238,38 @@ static int make_supervisor(struct agent *agent, struct err *reterr)
 	return 0;
 }
 
+/* An image that a sandbox on record has, whatever became of that so far. */
+static bool is_in_use(const char *digest, void *user)
+{
+	const struct agent *agent = user;
+	size_t n = supervisor_list(agent->supervisor, NULL, 0);
+	CLEANUP_FREE char(*ids)[ID_SIZE] = calloc(n + 1, sizeof(*ids));
+
+	if (!ids)
+		return true;
+	n = MIN(supervisor_list(agent->supervisor, ids, n), n);
+	for (size_t i = 0; i < n; i++) {
+		struct sv_view view;
+
+		if (supervisor_get(agent->supervisor, ids[i], &view) == 0 && view.state != SV_ENDED && view.spec &&
+			!strcmp(view.spec->image_digest, digest))
+			return true;
+	}
+	return false;
+}
+
+/* Begins to make room before the floor is reached. */
+#define ROOM_ABOVE_FLOOR_PERCENT 5u
+
+static int make_collect(struct agent *agent, const char *dir, struct err *reterr)
+{
+	const struct gc_limits limits = { .max_age_us = agent->options->image_max_age,
+		.keep_free_percent = (unsigned int)agent->options->disk_floor_percent + ROOM_ABOVE_FLOOR_PERCENT };
+
+	agent->collect = image_collect_new(agent->worker, agent->images, dir, &limits, is_in_use, agent);
+	return agent->collect ? 0 : err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the images");
+}
+
 static int make_parts(struct agent *agent, struct err *reterr)
 {
 	const struct relay_sender sender = { .data = link_send_stream_data,
@@ -259,6 +292,8 @@ static int make_parts(struct agent *agent, struct err *reterr)
 		r = images_new(&agent->images, agent->base, agent->worker, path,
 			options->max_image_size, link_send_image_request, agent, reterr);
 	}
+	if (r == 0)
+		r = make_collect(agent, path, reterr);
 	if (r == 0)
 		r = routes_new(&agent->routes, agent->base, options->gateway_admin, reterr);
 	if (r == 0)
@@ -377,6 +412,7 @@ static bool agent_deinit(struct agent *agent, struct event **events)
 		sandbox_free_all(agent);
 	perform_free(agent);
 	images_free(agent->images);
+	image_collect_free(agent->collect);
 	relay_free(agent->relay);
 	routes_free(agent->routes);
 	host_free(agent->host);

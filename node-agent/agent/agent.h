@@ -22,6 +22,7 @@ struct event;
 struct event_base;
 struct helper_link;
 struct host;
+struct image_collect;
 struct images;
 struct link;
 struct relay;
@@ -61,6 +62,7 @@ struct agent {
 	struct worker *worker;
 	struct spool *spool;
 	struct images *images;
+	struct image_collect *collect;
 	struct routes *routes;
 	struct helper_link *helper; /* NULL: none is configured */
 	bool helper_starts_vmms;    /* as it last said */

@@ -11,6 +11,7 @@
 #include <sys/sysinfo.h>
 
 #include "agent/agent.h"
+#include "agent/image-collect.h"
 #include "agent/images.h"
 #include "agent/kvm.h"
 #include "agent/sandbox.h"
@@ -18,15 +19,16 @@
 #include "base/log.h"
 
 #define LOOK_SEC 5
+#define COLLECT_TURNS 12u /* of these: a minute */
 #define MIB (1024u * 1024u)
 #define RESERVED_MIB 1024u /* of the host's memory, for everything that is no sandbox */
-#define DISK_PERCENT 85u
 #define DISK_STEP_MIB 64u /* free space is told in such steps, so that a log line is no news */
 
 struct host {
 	struct agent *agent;
 	struct event *timer;
 	bool is_looking, was_able;
+	unsigned int turns;
 };
 
 struct look {
@@ -57,15 +59,36 @@ static void measure_memory(const struct agent_options *options, struct node_capa
 static void measure_disk(const struct agent_options *options, struct sv_capacity *ret)
 {
 	struct statvfs fs;
+	uint64_t floor, free;
 
 	ret->capacity.disk_mib = options->disk_mib;
 	if (statvfs(options->state, &fs) < 0)
 		return;
 	if (options->disk_mib == 0)
 		ret->capacity.disk_mib =
-			(uint64_t)fs.f_blocks * fs.f_frsize / MIB * DISK_PERCENT / 100;
-	ret->disk_free_mib =
-		(uint64_t)fs.f_bavail * fs.f_frsize / MIB / DISK_STEP_MIB * DISK_STEP_MIB;
+			(uint64_t)fs.f_blocks * fs.f_frsize / MIB * (100 - options->disk_floor_percent) / 100;
+	/* what is below the floor is nobody's */
+	floor = (uint64_t)fs.f_blocks * fs.f_frsize / 100 * options->disk_floor_percent;
+	free = (uint64_t)fs.f_bavail * fs.f_frsize;
+	ret->disk_free_mib = (free > floor ? free - floor : 0) / MIB / DISK_STEP_MIB * DISK_STEP_MIB;
+}
+
+/* Sparse disks fill up behind everybody's back: with less than the floor left nothing new starts, while there is still
+ * room for what runs, for journals and for the way out. */
+static void check_floor(const struct agent_options *options, struct err *ret)
+{
+	const char *const places[] = { options->state, options->cache };
+	struct statvfs fs;
+
+	for (size_t i = 0; i < ARRAY_LEN(places) && !err_is_set(ret); i++) {
+		if (statvfs(places[i], &fs) < 0 || fs.f_blocks == 0 ||
+			fs.f_bavail >= fs.f_blocks / 100 * options->disk_floor_percent)
+			continue;
+		(void)err_set(ret, FAIL_DISK_PRESSURE, ENOSPC, "%llu %% of the file system of %.100s are free",
+			(unsigned long long)(fs.f_bavail * 100 / fs.f_blocks), places[i]);
+		err_add(ret, "path", "%.90s", places[i]);
+		err_add(ret, "floor_percent", "%llu", (unsigned long long)options->disk_floor_percent);
+	}
 }
 
 /* On a worker: opening /dev/kvm and making a VM may take milliseconds. */
@@ -85,6 +108,7 @@ static void run_look(void *arg, const atomic_bool *stop)
 	capacity->max_vcpus = (uint32_t)options->max_vcpus;
 	measure_disk(options, &look->found);
 	(void)kvm_check(options->kvm_device, options->kvm_probe, &look->found.unschedulable);
+	check_floor(options, &look->found.unschedulable);
 	if (images_list(agent->images, &look->found.images) < 0)
 		log_debug("the images cannot be listed");
 }
@@ -123,6 +147,8 @@ static void on_time(evutil_socket_t fd, short what, void *user)
 	(void)evtimer_add(host->timer, &tv);
 	sandbox_trim_all(host->agent);
 	sandbox_count_all(host->agent);
+	if (host->turns++ % COLLECT_TURNS == 0)
+		image_collect_run(host->agent->collect);
 	if (host->is_looking)
 		return;
 	look = calloc(1, sizeof(*look));

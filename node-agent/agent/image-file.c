@@ -111,6 +111,16 @@ static void write_mark(const struct image_file *file, int fd)
 		log_debug("cannot write the mark of an image", "path", path);
 }
 
+/* Its time is that of the last use (agent/image-collect.h). */
+static void touch_mark(const struct image_file *file)
+{
+	char path[PATH_MAX];
+
+	name_of(file, ".ok", path);
+	if (utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW) < 0)
+		log_debug("cannot note the use of an image", "path", path);
+}
+
 static bool is_marked(const struct image_file *file, int fd)
 {
 	CLEANUP_FREE char *found = NULL;
@@ -139,6 +149,7 @@ static int look_for_whole(
 		return err_set(reterr, FAIL_IMAGE_WRITE_FAILED, errno,
 			"cannot open an image of the cache");
 	if (is_marked(file, fd)) {
+		touch_mark(file);
 		*ret_present = true;
 		return 0;
 	}

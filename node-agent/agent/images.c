@@ -463,6 +463,16 @@ void image_wait_free(struct image_wait *wait)
 	free(wait);
 }
 
+bool images_is_wanted(const struct images *images, const char *digest)
+{
+	const struct fetch *fetch;
+
+	TAILQ_FOREACH (fetch, &images->fetches, link)
+		if (!strcmp(fetch->digest, digest))
+			return true;
+	return false;
+}
+
 int images_path(const struct images *images, const char *digest, char ret[static PATH_MAX])
 {
 	if (!digest_is_valid(digest))

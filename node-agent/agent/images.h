@@ -54,6 +54,8 @@ struct image_chunk {
 };
 void images_chunk(struct images *images, const struct image_chunk *chunk);
 
+/* Somebody waits for it, or a job has its file. */
+bool images_is_wanted(const struct images *images, const char *digest);
 int images_path(const struct images *images, const char *digest, char ret[static PATH_MAX]);
 /* What is there, for Hello and CapacityReport. */
 int images_list(const struct images *images, struct image_list *ret);

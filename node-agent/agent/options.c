@@ -57,9 +57,11 @@ static const struct config_option options_table[] = {
 	{ "limits", "memory_mib", CONFIG_U64, AT(memory_mib), "0", 0, 1u << 30, false,
 	  "Memory for all sandboxes with their VMMs; 0: the host's less 1 GiB." },
 	{ "limits", "disk_mib", CONFIG_U64, AT(disk_mib), "0", 0, UINT64_C(1) << 40, false,
-	  "Disk for all sandboxes; 0: 85 % of the state's file system." },
+	  "Disk for all sandboxes; 0: the state's file system above limits.disk_floor_percent." },
 	{ "limits", "sandbox_disk_mib", CONFIG_U64, AT(max_disk_mib), "1048576", 1, UINT64_C(1) << 40, false,
 	  "Largest writable disk of one sandbox." },
+	{ "limits", "disk_floor_percent", CONFIG_U64, AT(disk_floor_percent), "15", 0, 100, false,
+	  "With less of the state's or the cache's file system free, nothing new starts here." },
 	{ "helper", "socket", CONFIG_STRING, AT(helper_socket), "", 0, 0, false,
 	  "Socket of croft-node-helper, which makes network slots; empty: sandboxes have no network." },
 	{ "helper", "dns", CONFIG_STRING, AT(helper_dns), "", 0, 0, false,
@@ -73,6 +75,8 @@ static const struct config_option options_table[] = {
 	  "The gateway's HTTP unix socket, to which streams are relayed (gateway.sock in the run directory)." },
 	{ "telemetry", "spool", CONFIG_SIZE, AT(spool_size), "512M", 65536, 0, false,
 	  "Most bytes of telemetry kept while the scheduler cannot be reached." },
+	{ "image", "max_age", CONFIG_DURATION, AT(image_max_age), "168h", 0, 0, false,
+	  "An image that no sandbox used for so long is removed from the cache; 0s: none for its age." },
 	{ "image", "max_size", CONFIG_SIZE, AT(max_image_size), "64G", 512, 0, false, "Largest image taken." },
 };
 /* clang-format on */

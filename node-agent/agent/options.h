@@ -40,7 +40,8 @@ struct agent_options {
 	/* [telemetry] */
 	uint64_t spool_size;
 	/* [image] */
-	uint64_t max_image_size;
+	uint64_t disk_floor_percent, max_image_size;
+	int64_t image_max_age;
 };
 
 /* Reads flags, environment and file (none: /etc/croft/node.conf or the user's own where there is

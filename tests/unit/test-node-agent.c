@@ -229,6 +229,30 @@ START_TEST(a_node_without_kvm_says_so_in_its_hello)
 }
 END_TEST
 
+/* A floor that no disk of a test's host reaches: nothing new starts, and it is said why. */
+START_TEST(a_node_without_room_says_so_and_takes_nothing)
+{
+	char floor_flag[] = "--limits-disk-floor-percent", floor[] = "100";
+	struct rig rig;
+	struct sandbox_spec *spec;
+
+	rig_init(&rig);
+	rig.extra[0] = floor_flag;
+	rig.extra[1] = floor;
+	rig_join(&rig);
+	rig_start(&rig);
+	ck_assert_int_eq(rig.hello.unschedulable.code, FAIL_DISK_PRESSURE);
+	ck_assert_str_eq(err_field(&rig.hello.unschedulable, "floor_percent"), "100");
+	spec = rig_spec(&rig);
+	rig_create(&rig, SANDBOX, spec);
+	rig_wait_state(&rig, SANDBOX, REPORT_ENDED);
+	ck_assert_int_eq(rig_find(&rig, SANDBOX)->report.failure.code, FAIL_DISK_PRESSURE);
+	ck_assert(!rig_find(&rig, SANDBOX)->report.accepted);
+	spec_unref(spec);
+	rig_deinit(&rig);
+}
+END_TEST
+
 START_TEST(wrong_image_bytes_are_the_source_s)
 {
 	static const struct failing row = { NULL, NULL, STAGE_IMAGE, FAIL_IMAGE_DIGEST_MISMATCH,
@@ -547,6 +571,7 @@ int main(void)
 	tcase_add_test(failures, a_kernel_that_is_missing_is_told_at_the_vmm_stage);
 	tcase_add_test(failures, a_kvm_that_went_away_after_placement_is_told_at_the_vmm_stage);
 	tcase_add_test(failures, a_node_without_kvm_says_so_in_its_hello);
+	tcase_add_test(failures, a_node_without_room_says_so_and_takes_nothing);
 	tcase_add_test(failures, wrong_image_bytes_are_the_source_s);
 	tcase_add_test(restarts, a_killed_agent_finds_its_sandbox_again);
 	tcase_add_loop_test(restarts, a_vm_that_died_while_nobody_looked_is_reported, 0, 2);

@@ -444,7 +444,7 @@ static pid_t spawn_agent(struct rig *rig, const char *command, const char *outpu
 		"--state", rig->state, "--cache", rig->cache, "--run", rig->run, "--token-file",
 		rig->token, "--vmm-path", program("stub-vmm", vmm, sizeof(vmm)), "--vmm-kvm",
 		rig->kvm, probe, "--guest-kernel", rig->kernel, "--guest-initramfs", "",
-		"--limits-memory-mib", "4096" };
+		"--limits-memory-mib", "4096", "--limits-disk-floor-percent", "0" };
 	posix_spawn_file_actions_t actions;
 	size_t n = 0;
 	pid_t pid;
