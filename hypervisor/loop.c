@@ -11,13 +11,18 @@
 
 int loop_init(struct loop *loop)
 {
-	*loop = (struct loop) { .epoll_fd = epoll_create1(EPOLL_CLOEXEC) };
+	*loop = (struct loop) { .nested = LOOP_SOURCE_NULL, .epoll_fd = epoll_create1(EPOLL_CLOEXEC) };
 	TAILQ_INIT(&loop->timers);
 	return loop->epoll_fd < 0 ? -errno : 0;
 }
 
 void loop_deinit(struct loop *loop)
 {
+	if (loop->parent) {
+		loop_remove(loop->parent, &loop->nested);
+		loop->parent->child = NULL;
+		loop->parent = NULL;
+	}
 	loop->epoll_fd = fd_close(loop->epoll_fd);
 }
 
@@ -72,6 +77,37 @@ void loop_timer_disarm(struct loop *loop, struct loop_timer *timer)
 	timer->armed = false;
 }
 
+static void on_nested(void *data, uint32_t events)
+{
+	struct loop *child = data;
+
+	(void) events;
+	(void) loop_step(child, 0); /* fails only without a descriptor */
+}
+
+int loop_nest(struct loop *parent, struct loop *child)
+{
+	int r = loop_add(parent, &child->nested, child->epoll_fd, EPOLLIN, on_nested, child);
+
+	if (r < 0)
+		return r;
+	child->parent = parent;
+	parent->child = child;
+	return 0;
+}
+
+void loop_rest(struct loop *child, bool rests)
+{
+	child->rests = rests;
+	loop_watch(child->parent, &child->nested, rests ? 0 : EPOLLIN);
+}
+
+/* The part of `loop` that is to be served with it. */
+static struct loop *active_child(const struct loop *loop)
+{
+	return loop->child && !loop->child->rests ? loop->child : NULL;
+}
+
 static struct loop_timer *first_timer(struct loop *loop)
 {
 	struct loop_timer *timer, *first = NULL;
@@ -85,13 +121,16 @@ static struct loop_timer *first_timer(struct loop *loop)
 /* Milliseconds until there is something to do, rounded up so that a timer is due when we wake. */
 static int wait_msec(struct loop *loop, int64_t max_wait_usec)
 {
-	struct loop_timer *first = first_timer(loop);
 	int64_t wait = max_wait_usec;
 
-	if (first) {
-		int64_t left = MAX(first->deadline_usec - clock_monotonic_usec(), 0);
+	for (struct loop *at = loop; at; at = active_child(at)) {
+		struct loop_timer *first = first_timer(at);
 
-		wait = wait < 0 ? left : MIN(wait, left);
+		if (first) {
+			int64_t left = MAX(first->deadline_usec - clock_monotonic_usec(), 0);
+
+			wait = wait < 0 ? left : MIN(wait, left);
+		}
 	}
 	if (wait < 0)
 		return -1;
@@ -126,6 +165,8 @@ int loop_step(struct loop *loop, int64_t max_wait_usec)
 	}
 	loop->at = loop->n_batch = 0;
 	fire_timers(loop);
+	if (active_child(loop))
+		fire_timers(active_child(loop));
 	return 0;
 }
 

@@ -37,6 +37,9 @@ struct loop_timer {
 
 struct loop {
 	int epoll_fd;
+	struct loop *parent, *child; /* see loop_nest() */
+	struct loop_source nested;   /* of a child, in its parent */
+	bool rests;                  /* of a child */
 	bool stop;
 	int n_batch, at;     /* the events being dispatched */
 	struct epoll_event batch[LOOP_BATCH];
@@ -52,6 +55,12 @@ int loop_add(struct loop *loop, struct loop_source *source, int fd, uint32_t eve
 void loop_watch(struct loop *loop, struct loop_source *source, uint32_t events);
 /* Harmless on a source that is not in the loop. The descriptor stays open. */
 void loop_remove(struct loop *loop, struct loop_source *source);
+
+/* Makes `child` a part of `parent`, which has no other: it dispatches the child's sources and timers with its own. The
+ * parent must outlive it; loop_deinit() of the child takes it out. 0 or -errno. */
+int loop_nest(struct loop *parent, struct loop *child);
+/* A child that rests dispatches nothing. What came meanwhile is there when it goes on; timers may then be late. */
+void loop_rest(struct loop *child, bool rests);
 
 /* Fires once, `delay_usec` from now; arming again moves it. */
 void loop_timer_arm(struct loop *loop, struct loop_timer *timer, int64_t delay_usec, loop_timer_fn fn, void *data);

@@ -88,6 +88,48 @@ START_TEST(loop_timers)
 }
 END_TEST
 
+static void count_event(void *data, uint32_t events)
+{
+	(void) events;
+	count_up(data);
+}
+
+/* What comes while the child rests is there when it goes on; what ends while it does not is never dispatched. */
+START_TEST(loop_nested)
+{
+	struct loop child;
+	struct loop_source source = LOOP_SOURCE_NULL;
+	struct loop_timer timer = { .armed = false };
+	int n_events = 0, n_timer = 0, fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	uint64_t one = 1;
+
+	ck_assert_int_eq(loop_init(&child), 0);
+	ck_assert_int_eq(loop_nest(&loop, &child), 0);
+	ck_assert_int_eq(loop_add(&child, &source, fd, EPOLLIN, count_event, &n_events), 0);
+	loop_timer_arm(&child, &timer, 10 * USEC_PER_MSEC, count_up, &n_timer);
+	ck_assert_int_eq(loop_step(&loop, -1), 0); /* wakes for the child's timer */
+	ck_assert_int_eq(n_timer, 1);
+
+	loop_rest(&child, true);
+	ck_assert_int_eq(write(fd, &one, sizeof(one)), sizeof(one));
+	loop_timer_arm(&child, &timer, 0, count_up, &n_timer);
+	ck_assert_int_eq(loop_step(&loop, 10 * USEC_PER_MSEC), 0);
+	ck_assert_int_eq(n_events, 0);
+	ck_assert_int_eq(n_timer, 1);
+
+	loop_rest(&child, false);
+	ck_assert_int_eq(loop_step(&loop, -1), 0);
+	ck_assert_int_eq(n_events, 1);
+	ck_assert_int_eq(n_timer, 2);
+
+	loop_remove(&child, &source);
+	loop_deinit(&child);
+	ck_assert_ptr_null(loop.child);
+	ck_assert_int_eq(loop_step(&loop, 0), 0);
+	(void) fd_close(fd);
+}
+END_TEST
+
 /* ---- bus ---- */
 
 static void bus_fill(void *data, uint64_t offset, uint8_t *bytes, uint32_t len)
@@ -595,6 +637,7 @@ static Suite *make_suite(void)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, loop_remove_in_batch);
 	tcase_add_test(tcase, loop_timers);
+	tcase_add_test(tcase, loop_nested);
 	tcase_add_test(tcase, bus_ranges);
 	tcase_add_test(tcase, serial_probe);
 	tcase_add_test(tcase, serial_widths);
