@@ -181,6 +181,12 @@ static int decode_body(const Croft__VmmRequest *message, int *fds, size_t n_fds,
 	case CROFT__VMM_REQUEST__BODY_NEW_GENERATION:
 		ret->kind = CONTROL_GENERATION;
 		return 0;
+	case CROFT__VMM_REQUEST__BODY_PAUSE:
+		ret->kind = CONTROL_PAUSE;
+		return 0;
+	case CROFT__VMM_REQUEST__BODY_RESUME:
+		ret->kind = CONTROL_RESUME;
+		return 0;
 	default:
 		return invalid(reterr, "no known body");
 	}
@@ -298,6 +304,8 @@ static Croft__VmmState state_number(enum control_state state)
 		return CROFT__VMM_STATE__VMM_STATE_WAITING;
 	case CONTROL_RUNNING:
 		return CROFT__VMM_STATE__VMM_STATE_RUNNING;
+	case CONTROL_PAUSED:
+		return CROFT__VMM_STATE__VMM_STATE_PAUSED;
 	case CONTROL_STOPPING:
 		break;
 	}

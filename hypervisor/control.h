@@ -19,7 +19,7 @@
 #define CONTROL_FDS_MAX (CONFIG_DISKS_MAX + 6)
 
 enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_STATUS, CONTROL_STATS, CONTROL_RENEW, CONTROL_BALLOON,
-	CONTROL_GENERATION };
+	CONTROL_GENERATION, CONTROL_PAUSE, CONTROL_RESUME };
 
 struct control_request {
 	uint64_t id;
@@ -33,7 +33,7 @@ struct control_request {
 	uint64_t balloon_mib;    /* CONTROL_BALLOON */
 };
 
-enum control_state { CONTROL_WAITING, CONTROL_RUNNING, CONTROL_STOPPING };
+enum control_state { CONTROL_WAITING, CONTROL_RUNNING, CONTROL_PAUSED, CONTROL_STOPPING };
 
 struct control_status {
 	enum control_state state;

@@ -193,6 +193,30 @@ static bool handle_run_error(struct vcpu *vcpu, int err_no)
 	}
 }
 
+/* Lets an access that is half done come to its end, so that the registers are those between two instructions: KVM does
+ * that when it is entered, and leaves at once. False when the VM cannot go on. */
+static bool settle(struct vcpu *vcpu)
+{
+	__atomic_store_n(&vcpu->run->immediate_exit, 1, __ATOMIC_SEQ_CST);
+	while (!vm_is_stopping(vcpu->vm)) {
+		if (ioctl(vcpu->fd, KVM_RUN, 0) < 0)
+			return handle_run_error(vcpu, errno);
+		handle_exit(vcpu); /* the second half of an access that is wider than what goes to us at once */
+	}
+	return false;
+}
+
+/* Between two instructions until the VM goes on. */
+static bool park(struct vcpu *vcpu)
+{
+	if (!settle(vcpu))
+		return false;
+	pause_park(&vcpu->vm->pause);
+	/* a kick that came with the end of the pause is not lost: whoever kicks does it until we are where it wants us */
+	__atomic_store_n(&vcpu->run->immediate_exit, 0, __ATOMIC_SEQ_CST);
+	return true;
+}
+
 static void *run_thread(void *data)
 {
 	struct vcpu *vcpu = data;
@@ -206,8 +230,14 @@ static void *run_thread(void *data)
 	if (vcpu->index == 0)
 		vm_post(vcpu->vm, VM_EVENT_STARTED);
 	while (!vm_is_stopping(vcpu->vm)) {
-		int r = ioctl(vcpu->fd, KVM_RUN, 0);
+		int r;
 
+		if (pause_is_wanted(&vcpu->vm->pause)) {
+			if (!park(vcpu))
+				break;
+			continue;
+		}
+		r = ioctl(vcpu->fd, KVM_RUN, 0);
 		count(&vcpu->runs);
 		if (r < 0) {
 			if (!handle_run_error(vcpu, errno))

@@ -37,7 +37,7 @@ int vcpu_set_entry(struct vcpu *vcpu, uint64_t entry, struct err *reterr);
 /* Once per process, before the first thread: the signal that takes a vCPU out of the guest. */
 int vcpu_prepare_signal(void);
 int vcpu_start(struct vcpu *vcpu);
-/* Takes the vCPU out of the guest; with the VM stopping its thread ends. */
+/* Takes the vCPU out of the guest; its thread then ends or parks, whichever is wanted. One kick may come to nothing. */
 void vcpu_kick(struct vcpu *vcpu);
 /* Kicks and joins, at most until `deadline_usec`. 0 or -ETIMEDOUT: the thread hangs in the kernel. */
 int vcpu_join(struct vcpu *vcpu, int64_t deadline_usec);

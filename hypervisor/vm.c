@@ -67,6 +67,7 @@ void vm_report_exit(struct vm *vm, enum exit_reason reason, const struct err *fa
 	}
 	(void) pthread_mutex_unlock(&vm->exit_lock);
 	atomic_store(&vm->is_stopping, true);
+	pause_abandon(&vm->pause);
 	wake(vm);
 }
 
@@ -277,7 +278,7 @@ static int make_vsock(struct vm *vm, struct vm_config *config, struct err *reter
 	if (!config->has_vsock)
 		return 0;
 	vm->has_vsock = true;
-	r = vsock_init(&vm->vsock, vm->loop, &vm->memory, config->guest_cid, config->vsock_path, config->vsock_fd);
+	r = vsock_init(&vm->vsock, &vm->devices_loop, &vm->memory, config->guest_cid, config->vsock_path, config->vsock_fd);
 	if (r < 0)
 		return err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot make the vsock device");
 	config->vsock_fd = -1;
@@ -312,7 +313,7 @@ static int make_net(struct vm *vm, struct vm_config *config, struct err *reterr)
 	if (!config->has_net)
 		return 0;
 	vm->has_net = true;
-	r = net_init(&vm->net, vm->loop, &vm->memory, config->tap_fd, &config->net);
+	r = net_init(&vm->net, &vm->devices_loop, &vm->memory, config->tap_fd, &config->net);
 	if (r < 0)
 		return err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot make the network device");
 	config->tap_fd = -1;
@@ -326,7 +327,7 @@ static int make_balloon(struct vm *vm, const struct vm_config *config, struct er
 	if (!config->has_balloon)
 		return 0;
 	vm->has_balloon = true;
-	r = balloon_init(&vm->balloon, vm->loop, &vm->memory);
+	r = balloon_init(&vm->balloon, &vm->devices_loop, &vm->memory);
 	if (r < 0)
 		return err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot make the balloon");
 	return plug(vm, &vm->balloon.device, reterr);
@@ -344,7 +345,7 @@ static int make_devices(struct vm *vm, struct vm_config *config, struct err *ret
 		r = make_vsock(vm, config, reterr);
 	if (r < 0)
 		return r;
-	r = rng_init(&vm->rng, vm->loop, &vm->memory);
+	r = rng_init(&vm->rng, &vm->devices_loop, &vm->memory);
 	if (r < 0)
 		return err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot make the rng device");
 	r = plug(vm, &vm->rng.device, reterr);
@@ -404,6 +405,10 @@ static int build(struct vm *vm, struct vm_config *config, const char *cmdline, s
 	if (vm->wake_fd < 0)
 		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "no eventfd");
 	r = loop_add(vm->loop, &vm->wake, vm->wake_fd, EPOLLIN, on_wake, vm);
+	if (r == 0)
+		r = loop_init(&vm->devices_loop);
+	if (r == 0)
+		r = loop_nest(vm->loop, &vm->devices_loop);
 	if (r < 0)
 		return err_set(reterr, FAIL_VMM_START_FAILED, -r, "epoll");
 	r = check_kvm(config->kvm_fd, reterr);
@@ -434,10 +439,10 @@ int vm_build(struct vm **ret, struct loop *loop, struct vm_config *config, const
 	vm->hooks = hooks;
 	vm->hooks_data = hooks_data;
 	vm->kvm_fd = vm->vm_fd = vm->serial_irq_fd = vm->wake_fd = vm->generation.irq_fd = -1;
-	vm->wake.fd = -1;
+	vm->wake.fd = vm->devices_loop.epoll_fd = vm->devices_loop.nested.fd = -1;
 	vm->memory.fd = -1;
 	vm->stats = (struct kvm_stats) KVM_STATS_NULL;
-	if (pthread_mutex_init(&vm->exit_lock, NULL) != 0)
+	if (pthread_mutex_init(&vm->exit_lock, NULL) != 0 || pause_init(&vm->pause) < 0)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no lock");
 	r = build(vm, config, cmdline, reterr);
 	if (r < 0)
@@ -469,6 +474,7 @@ int vm_stop(struct vm *vm)
 	int r = 0;
 
 	atomic_store(&vm->is_stopping, true);
+	pause_abandon(&vm->pause);
 	loop_timer_disarm(vm->loop, &vm->panic_timer);
 	/* first: a vCPU may wait in a reset for what its disk does */
 	for (unsigned int i = 0; i < vm->n_disks; i++)
@@ -503,8 +509,10 @@ void vm_free(struct vm *vm)
 	(void) fd_close(vm->vm_fd);
 	(void) fd_close(vm->kvm_fd);
 	memory_deinit(&vm->memory);
+	loop_deinit(&vm->devices_loop);
 	loop_remove(vm->loop, &vm->wake);
 	(void) fd_close(vm->wake_fd);
+	pause_deinit(&vm->pause);
 	(void) pthread_mutex_destroy(&vm->exit_lock);
 	free(vm);
 }

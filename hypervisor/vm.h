@@ -19,6 +19,7 @@
 #include "kvm-stats.h"
 #include "loop.h"
 #include "memory.h"
+#include "pause.h"
 #include "serial.h"
 #include "thread.h"
 #include "vcpu.h"
@@ -61,6 +62,7 @@ struct vm_stats {
 
 struct vm {
 	struct loop *loop;
+	struct loop devices_loop;             /* a part of it that rests while the VM is paused */
 	const struct vm_hooks *hooks;
 	void *hooks_data;
 
@@ -88,6 +90,7 @@ struct vm {
 	struct device *devices[VM_DEVICES_MAX];
 
 	atomic_bool is_stopping;
+	struct pause pause;
 	int wake_fd;
 	struct loop_source wake;
 	struct loop_timer panic_timer;
@@ -110,6 +113,12 @@ DEFINE_CLEANUP(struct vm, vm_free)
 
 /* A thread_begin_fn; `data` is the VM. Only `is_filtered` threads can be refused, and then the VM ends. */
 bool vm_thread_begin(void *data, enum thread_kind kind, unsigned int index);
+
+/* Stops the guest between two instructions: no vCPU runs, no device touches guest memory, the guest's monotonic clock
+ * stands still. What hosts send waits. Done already: 0. PAUSE_FAILED where a thread does not come to rest in time: the
+ * guest runs on then. */
+int vm_pause(struct vm *vm, struct err *reterr);
+int vm_resume(struct vm *vm, struct err *reterr);
 
 /* From any thread. */
 void vm_post(struct vm *vm, enum vm_event event);

@@ -171,11 +171,16 @@ static void on_grace(void *data)
 
 static void handle_stop(struct vmm *vmm, struct server_connection *connection, const struct control_request *request)
 {
+	struct err err = ERR_NULL;
+
 	server_send(&vmm->server, connection, control_encode_done(request->id, vmm->server.out));
 	if (request->force || vmm->state == CONTROL_WAITING) {
 		end_with(vmm, EXIT_STOPPED, "the control socket asked for it");
 		return;
 	}
+	/* a guest that cannot run cannot power itself off */
+	if (vm_resume(vmm->vm, &err) < 0)
+		log_failure(LOG_LEVEL_WARN, "a paused VM is to power itself off", &err, NULL);
 	vmm->state = CONTROL_STOPPING;
 	loop_timer_arm(&vmm->loop, &vmm->grace, (int64_t) request->grace_ms * USEC_PER_MSEC, on_grace, vmm);
 }
@@ -256,6 +261,21 @@ static void handle_generation(struct vmm *vmm, struct server_connection *connect
 	answer(vmm, connection, id, r, &err);
 }
 
+static void handle_pause(struct vmm *vmm, struct server_connection *connection, const struct control_request *request)
+{
+	bool pauses = request->kind == CONTROL_PAUSE;
+	struct err err = ERR_NULL;
+	int r = check_started(vmm, &err);
+
+	if (r == 0 && vmm->state == CONTROL_STOPPING)
+		r = err_set(&err, FAIL_VMM_CONTROL_INVALID, ESHUTDOWN, "this VM is being stopped");
+	if (r == 0)
+		r = pauses ? vm_pause(vmm->vm, &err) : vm_resume(vmm->vm, &err);
+	if (r == 0)
+		vmm->state = pauses ? CONTROL_PAUSED : CONTROL_RUNNING;
+	answer(vmm, connection, request->id, r, &err);
+}
+
 static void handle(void *data, struct server_connection *connection, struct control_request *request)
 {
 	struct vmm *vmm = data;
@@ -281,6 +301,10 @@ static void handle(void *data, struct server_connection *connection, struct cont
 		break;
 	case CONTROL_GENERATION:
 		handle_generation(vmm, connection, request->id);
+		break;
+	case CONTROL_PAUSE:
+	case CONTROL_RESUME:
+		handle_pause(vmm, connection, request);
 		break;
 	}
 }

@@ -4,8 +4,10 @@
  * requests, and learns why it ended.
  *
  *   waiting --start--> running --stop--> stopping --> ended
- *      |                  +------ the guest ends, a signal ------^
- *      +-- start fails, stop, a signal --------------------------^
+ *      |              pause| ^resume        ^           ^
+ *      |                   v |              |           |
+ *      |                 paused -----stop---+           |
+ *      +---- start fails, the guest ends, a signal -----+
  */
 #pragma once
 

@@ -332,7 +332,7 @@ static bool take(struct blk_device *blk, struct chain *chain, int64_t *ret_wait)
 	int64_t wait;
 
 	*ret_wait = -1;
-	if (!device_is_active(device) || !queue_has_work(&device->queues[0]))
+	if (blk->is_paused || !device_is_active(device) || !queue_has_work(&device->queues[0]))
 		return false;
 	wait = rate_wait_usec(&blk->rate, blk->clock());
 	if (wait == 0)
@@ -424,6 +424,26 @@ int blk_start(struct blk_device *blk, thread_begin_fn begin, void *begin_data)
 
 	blk->has_worker = r == 0;
 	return -r;
+}
+
+int blk_pause(struct blk_device *blk, int64_t deadline_usec)
+{
+	struct device *device = &blk->device;
+	int r;
+
+	(void) pthread_mutex_lock(&device->lock);
+	blk->is_paused = true;
+	r = device_wait_idle_until(device, deadline_usec);
+	(void) pthread_mutex_unlock(&device->lock);
+	return r;
+}
+
+void blk_resume(struct blk_device *blk)
+{
+	(void) pthread_mutex_lock(&blk->device.lock);
+	blk->is_paused = false;
+	(void) pthread_mutex_unlock(&blk->device.lock);
+	device_kick(&blk->device, 0);
 }
 
 void blk_cancel(struct blk_device *blk)

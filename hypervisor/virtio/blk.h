@@ -36,6 +36,7 @@ struct blk_device {
 	struct blk_stats stats;  /* under the device's lock */
 	pthread_t worker;
 	bool has_worker;
+	bool is_paused;              /* under the device's lock */
 	atomic_bool is_stopping;
 	thread_begin_fn begin;   /* the worker's; may be NULL */
 	void *begin_data;
@@ -49,6 +50,10 @@ int blk_init(struct blk_device *blk, const struct memory *memory, int fd, bool i
 int blk_start(struct blk_device *blk, thread_begin_fn begin, void *begin_data);
 /* The worker is to end soon; does not wait. */
 void blk_cancel(struct blk_device *blk);
+/* Takes no further request; 0 once none is under way, -ETIMEDOUT at the deadline (CLOCK_MONOTONIC). In either case
+ * blk_resume() ends it. */
+int blk_pause(struct blk_device *blk, int64_t deadline_usec);
+void blk_resume(struct blk_device *blk);
 /* Ends the worker after the request under way, at most until `deadline_usec`. 0 or -ETIMEDOUT: it hangs in the
  * host's kernel, and blk_deinit() must not be called. */
 int blk_stop(struct blk_device *blk, int64_t deadline_usec);

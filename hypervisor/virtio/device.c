@@ -12,8 +12,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/plant.h"
@@ -133,6 +135,17 @@ void device_wait_idle(struct device *device)
 {
 	while (device->busy > 0)
 		(void) pthread_cond_wait(&device->idle, &device->lock);
+}
+
+int device_wait_idle_until(struct device *device, int64_t deadline_usec)
+{
+	int64_t until = clock_realtime_usec() + MAX(deadline_usec - clock_monotonic_usec(), 0);
+	struct timespec ts = { .tv_sec = until / USEC_PER_SEC, .tv_nsec = until % USEC_PER_SEC * 1000 };
+
+	while (device->busy > 0)
+		if (pthread_cond_timedwait(&device->idle, &device->lock, &ts) == ETIMEDOUT)
+			return -ETIMEDOUT;
+	return 0;
 }
 
 static void reset(struct device *device)

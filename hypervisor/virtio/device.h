@@ -98,6 +98,8 @@ void device_set_needs_reset(struct device *device, const char *why);
 void device_config_changed(struct device *device);
 /* Waits until no work is under way. */
 void device_wait_idle(struct device *device);
+/* The same, or -ETIMEDOUT at `deadline_usec` of CLOCK_MONOTONIC. */
+int device_wait_idle_until(struct device *device, int64_t deadline_usec);
 /* Pops from queue `index`; a broken ring sets NEEDS_RESET and reads as empty. */
 bool device_pop(struct device *device, unsigned int index, struct chain *ret) MUST_USE;
 /* Interrupts the guest where what was pushed to queue `index` calls for it. */

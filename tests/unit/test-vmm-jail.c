@@ -16,12 +16,14 @@
 #include <linux/kvm.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -30,6 +32,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -293,6 +296,30 @@ START_TEST(abort_assertions_memory_and_the_log_pass_the_filters)
 		record ? record->syscall : 0);
 	if (record)
 		croft__vmm_exit__free_unpacked(record, NULL);
+}
+END_TEST
+
+static void wait_for_a_condition(const void *argument)
+{
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+	int64_t until = clock_realtime_usec() + 1000;
+	struct timespec ts = { .tv_sec = until / USEC_PER_SEC, .tv_nsec = until % USEC_PER_SEC * 1000 };
+
+	(void) argument;
+	(void) pthread_mutex_lock(&lock);
+	while (pthread_cond_timedwait(&changed, &lock, &ts) == 0)
+		;
+	_exit(42);
+}
+
+/* A reset of a device waits for its requests, a paused vCPU for the end of the pause, the loop for them to park. */
+START_TEST(vcpus_and_the_loop_may_wait_for_a_condition)
+{
+	static const enum thread_kind kinds[] = { THREAD_LOOP, THREAD_VCPU };
+	int status = behind(kinds[_i], wait_for_a_condition, NULL);
+
+	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 42, "wait status 0x%x", (unsigned int) status);
 }
 END_TEST
 
@@ -817,6 +844,7 @@ int main(void)
 		tcase_add_loop_test(filters, there_is_no_way_around_the_handler, 0, 3 * THREAD_MAX_);
 		tcase_add_loop_test(filters, abort_assertions_memory_and_the_log_pass_the_filters, 0,
 			(int) ARRAY_LEN(bad_days) * THREAD_MAX_);
+	tcase_add_loop_test(filters, vcpus_and_the_loop_may_wait_for_a_condition, 0, 2);
 	}
 	tcase_add_loop_test(jail, every_step_is_applied_and_seen_from_outside, 0, 2);
 	tcase_add_test(jail, a_host_without_user_namespaces_is_told_by_step_and_errno);

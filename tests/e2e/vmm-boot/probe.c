@@ -7,8 +7,10 @@
  *
  * vsock ports: 7 echoes, 8 takes a number of bytes ("N\n") and sends as many of a known pattern, 9 ends the guest,
  * 10 swallows all and answers with the count when the peer has shut down its sending side, 11 takes a number of MiB,
- * touches and frees as many and repeats the number, 12 answers with /proc/interrupts. 7, 8 and 10 also on TCP where
- * probe.ip=... gives eth0 an address; probe.host=... is then pinged.
+ * touches and frees as many and repeats the number, 12 answers with /proc/interrupts, 13 takes a number of MiB, writes
+ * as many to the second disk, reads them back and answers with how many blocks differ, 14 answers with the clocks in ns
+ * (monotonic, real time), 15 takes a number of ms, sleeps and answers with how many ns that took by the monotonic clock.
+ * 7, 8 and 10 also on TCP where probe.ip=... gives eth0 an address; probe.host=... is then pinged.
  */
 #include <errno.h>
 #include <arpa/inet.h>
@@ -35,6 +37,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 /* must come behind sys/socket.h */
 #include <linux/vm_sockets.h>
@@ -386,12 +389,67 @@ static void serve_interrupts(int fd)
 		(void) !write(fd, buf, (size_t) n);
 }
 
+#define DISK_BLOCK 65536u
+
+static void serve_disk(int fd)
+{
+	uint64_t n_blocks = read_number(fd) * (1 << 20) / DISK_BLOCK, wrong = 0;
+	int disk = open("/dev/vdb", O_RDWR | O_DIRECT);
+	uint64_t *block = aligned_alloc(4096, DISK_BLOCK);
+	char line[32];
+
+	for (int pass = 0; pass < 2 && block; pass++) {
+		for (uint64_t i = 0; i < n_blocks; i++) {
+			off_t at = (off_t) (DISK_BLOCK * (1 + i % 100)); /* behind what check_disks() wrote */
+
+			for (size_t j = 0; pass == 0 && j < DISK_BLOCK / 8; j++)
+				block[j] = i % 100 << 32 | j;
+			if (pass == 0 ? pwrite(disk, block, DISK_BLOCK, at) != DISK_BLOCK
+				      : pread(disk, block, DISK_BLOCK, at) != DISK_BLOCK)
+				wrong++;
+			for (size_t j = 0; j < DISK_BLOCK / 8; j++)
+				wrong += block[j] != (i % 100 << 32 | j);
+		}
+		wrong += fsync(disk) != 0;
+	}
+	(void) !write(fd, line, (size_t) snprintf(line, sizeof(line), "%llu\n", block ? (unsigned long long) wrong : ~0ULL));
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec ts = { 0 };
+
+	(void) clock_gettime(clock, &ts);
+	return (uint64_t) ts.tv_sec * 1000000000 + (uint64_t) ts.tv_nsec;
+}
+
+static void serve_clocks(int fd)
+{
+	char line[64];
+
+	(void) read_number(fd);
+	(void) !write(fd, line, (size_t) snprintf(line, sizeof(line), "%llu %llu\n",
+		(unsigned long long) clock_ns(CLOCK_MONOTONIC), (unsigned long long) clock_ns(CLOCK_REALTIME)));
+}
+
+static void serve_sleep(int fd)
+{
+	uint64_t ms = read_number(fd), began = clock_ns(CLOCK_MONOTONIC);
+	struct timespec ts = { .tv_sec = (time_t) (ms / 1000), .tv_nsec = (long) (ms % 1000 * 1000000) };
+	char line[32];
+
+	(void) nanosleep(&ts, NULL);
+	(void) !write(fd, line, (size_t) snprintf(line, sizeof(line), "%llu\n",
+		(unsigned long long) (clock_ns(CLOCK_MONOTONIC) - began)));
+}
+
 static const struct {
 	unsigned int port;
 	void (*serve)(int fd);
 	bool on_tcp;
 } services[] = { { 7, serve_echo, true }, { 8, serve_source, true }, { 9, NULL, false }, { 10, serve_sink, true },
-	{ 11, serve_touch, false }, { 12, serve_interrupts, false } };
+	{ 11, serve_touch, false }, { 12, serve_interrupts, false }, { 13, serve_disk, false }, { 14, serve_clocks, false },
+	{ 15, serve_sleep, false } };
 #define N_SERVICES (sizeof(services) / sizeof(services[0]))
 
 static int listen_on(unsigned int port, bool is_tcp)

@@ -203,6 +203,19 @@ class Vmm:
         answer = self.call(field(7, b""))
         return failure(answer[2][0]) if 2 in answer else None
 
+    def pause(self):
+        """None or the failure."""
+        answer = self.call(field(8, b""))
+        return failure(answer[2][0]) if 2 in answer else None
+
+    def resume(self):
+        answer = self.call(field(9, b""))
+        return failure(answer[2][0]) if 2 in answer else None
+
+    def state(self):
+        status = fields(self.call(field(4, b""))[3][0])
+        return {1: "waiting", 2: "running", 3: "stopping", 4: "paused"}[status[1][0]]
+
     def wait_event(self, name, timeout):
         until = time.monotonic() + timeout
         while not any(e[0] == name for e in self.events):
@@ -223,18 +236,30 @@ class Vmm:
             data = f.read()
         return status, exit_record(data) if data else None
 
-    def vsock(self, port, timeout=30):
-        """A stream to the guest's port, or None when it refuses."""
+    def vsock_begin(self, port, timeout=30):
+        """A stream that asks for the guest's port; vsock_end() has the answer."""
         s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         s.settimeout(timeout)
         s.connect(self.vsock_path)
         s.sendall(b"CONNECT %d\n" % port)
+        return s
+
+    @staticmethod
+    def vsock_end(s):
+        """Whether the guest accepts."""
         line = b""
         while not line.endswith(b"\n"):
             byte = s.recv(1)
             if not byte:
-                s.close()
-                return None
+                return False
             line += byte
         assert line.startswith(b"OK "), line
-        return s
+        return True
+
+    def vsock(self, port, timeout=30):
+        """A stream to the guest's port, or None when it refuses."""
+        s = self.vsock_begin(port, timeout)
+        if self.vsock_end(s):
+            return s
+        s.close()
+        return None
