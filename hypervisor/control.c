@@ -92,11 +92,28 @@ static int take_renew(const Croft__VmmRenew *renew, struct control_request *ret,
 	return 0;
 }
 
+/* What the VM begins from. How many descriptors that were. */
+static size_t take_guest(const Croft__VmmStart *start, struct vm_config *config, int *fds)
+{
+	config->kvm_fd = TAKE_FD(fds[0]);
+	config->is_restore = start->restore;
+	if (start->restore) {
+		config->state_fd = TAKE_FD(fds[1]);
+		config->memory_fd = TAKE_FD(fds[2]);
+		return 3;
+	}
+	config->kernel_fd = TAKE_FD(fds[1]);
+	if (!start->has_initramfs)
+		return 2;
+	config->initramfs_fd = TAKE_FD(fds[2]);
+	return 3;
+}
+
 /* Descriptors come in the order that vmm.proto gives. */
 static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, struct vm_config *config,
 	struct err *reterr)
 {
-	size_t need = 2 + (start->has_initramfs ? 1u : 0u) + start->n_disks + (start->vsock ? 1u : 0u) +
+	size_t need = 2 + (start->has_initramfs || start->restore ? 1u : 0u) + start->n_disks + (start->vsock ? 1u : 0u) +
 		(start->has_console ? 1u : 0u) + (start->net ? 1u : 0u);
 	size_t at = 0;
 	int r;
@@ -109,6 +126,8 @@ static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, stru
 	config->lease_until_usec = (int64_t) start->lease_until_us;
 	if (start->n_disks > CONFIG_DISKS_MAX)
 		return invalid(reterr, "more than 8 disks");
+	if (start->restore && (start->has_initramfs || *start->cmdline))
+		return invalid(reterr, "a restored VM has no initramfs and no command line");
 	if (n_fds != need) {
 		(void) invalid(reterr, "the number of descriptors does not fit the request");
 		err_add(reterr, "have", "%zu", n_fds);
@@ -123,13 +142,7 @@ static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, stru
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the command line");
 	config->vcpus = start->vcpus;
 	config->memory_mib = start->memory_mib;
-	config->kvm_fd = TAKE_FD(fds[at]);
-	config->kernel_fd = TAKE_FD(fds[at + 1]);
-	at += 2;
-	if (start->has_initramfs) {
-		config->initramfs_fd = TAKE_FD(fds[at]);
-		at++;
-	}
+	at += take_guest(start, config, fds);
 	r = take_disks(start, config, fds + at, reterr);
 	if (r < 0)
 		return r;
@@ -154,8 +167,9 @@ static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, stru
 static int decode_body(const Croft__VmmRequest *message, int *fds, size_t n_fds, struct control_request *ret,
 	struct err *reterr)
 {
-	if (n_fds > 0 && message->body_case != CROFT__VMM_REQUEST__BODY_START)
-		return invalid(reterr, "descriptors come with start only");
+	if (n_fds > 0 && message->body_case != CROFT__VMM_REQUEST__BODY_START &&
+		message->body_case != CROFT__VMM_REQUEST__BODY_SNAPSHOT)
+		return invalid(reterr, "descriptors come with start and snapshot only");
 	switch (message->body_case) {
 	case CROFT__VMM_REQUEST__BODY_START:
 		ret->kind = CONTROL_START;
@@ -187,6 +201,13 @@ static int decode_body(const Croft__VmmRequest *message, int *fds, size_t n_fds,
 	case CROFT__VMM_REQUEST__BODY_RESUME:
 		ret->kind = CONTROL_RESUME;
 		return 0;
+	case CROFT__VMM_REQUEST__BODY_SNAPSHOT:
+		ret->kind = CONTROL_SNAPSHOT;
+		if (n_fds != 2)
+			return invalid(reterr, "a snapshot comes with two descriptors");
+		ret->state_fd = TAKE_FD(fds[0]);
+		ret->memory_fd = TAKE_FD(fds[1]);
+		return 0;
 	default:
 		return invalid(reterr, "no known body");
 	}
@@ -198,7 +219,7 @@ int control_decode(const uint8_t *data, size_t size, int *fds, size_t n_fds, str
 	Croft__VmmRequest *message = NULL;
 	int r;
 
-	*ret = (struct control_request) { .id = 0 };
+	*ret = (struct control_request) { .state_fd = -1, .memory_fd = -1 };
 	config_init(&ret->start);
 	/* nothing in VmmRequest nests in itself, so what a packet of this size can make us allocate is bounded */
 	if (size <= CONTROL_PACKET_MAX)
@@ -220,6 +241,8 @@ int control_decode(const uint8_t *data, size_t size, int *fds, size_t n_fds, str
 void control_request_deinit(struct control_request *request)
 {
 	config_deinit(&request->start);
+	request->state_fd = fd_close(request->state_fd);
+	request->memory_fd = fd_close(request->memory_fd);
 }
 
 /* ---- encoding ---- */

@@ -19,7 +19,8 @@
 #define CONTROL_FDS_MAX (CONFIG_DISKS_MAX + 6)
 
 enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_STATUS, CONTROL_STATS, CONTROL_RENEW, CONTROL_BALLOON,
-	CONTROL_GENERATION, CONTROL_PAUSE, CONTROL_RESUME };
+	CONTROL_GENERATION, CONTROL_PAUSE, CONTROL_RESUME,
+	CONTROL_SNAPSHOT };
 
 struct control_request {
 	uint64_t id;
@@ -31,6 +32,7 @@ struct control_request {
 	int64_t lease_until_usec; /* CONTROL_RENEW, CLOCK_BOOTTIME; 0: lease_ms counts */
 	bool ends_lease;         /* CONTROL_RENEW */
 	uint64_t balloon_mib;    /* CONTROL_BALLOON */
+	int state_fd, memory_fd; /* CONTROL_SNAPSHOT: owned; -1 otherwise */
 };
 
 enum control_state { CONTROL_WAITING, CONTROL_RUNNING, CONTROL_PAUSED, CONTROL_STOPPING };

@@ -219,6 +219,17 @@ int cpuid_deny_msrs(int vm_fd)
 	return ioctl(vm_fd, KVM_X86_SET_MSR_FILTER, &filter) < 0 ? -errno : 0;
 }
 
+bool cpuid_is_denied_msr(uint32_t index)
+{
+	for (size_t i = 0; i < ARRAY_LEN(denied_msrs); i++) {
+		uint32_t at = index - denied_msrs[i].base;
+
+		if (index >= denied_msrs[i].base && at < denied_msrs[i].n)
+			return at >= 32 || !(denied_msrs[i].allowed & BIT(at));
+	}
+	return false;
+}
+
 int cpuid_read_supported(int kvm_fd, struct cpuid *ret)
 {
 	static_assert(offsetof(struct cpuid, entries) == sizeof(struct kvm_cpuid2), "layout of kvm_cpuid2");

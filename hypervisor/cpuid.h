@@ -20,6 +20,8 @@ struct cpuid {
 
 /* Denies guests the MSRs of what the policy takes away: reads and writes fault. 0 or -errno. */
 int cpuid_deny_msrs(int vm_fd);
+/* One of those. */
+bool cpuid_is_denied_msr(uint32_t index);
 /* 0 or -errno of KVM_GET_SUPPORTED_CPUID. */
 int cpuid_read_supported(int kvm_fd, struct cpuid *ret);
 /* Applies policy and topology for vCPU `index` of `n_vcpus`. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The event loop of the VMM's main thread: level-triggered epoll and a short list of timers (the VMM links
- * libc and protobuf-c only, so no libevent here). All functions are for that one thread; others wake it
+ * little beside libc, so no libevent here). All functions are for that one thread; others wake it
  * through an eventfd that it watches.
  *
  * A callback may remove any source, its own included: the loop forgets what was still to be told about it.

@@ -6,13 +6,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/plant.h"
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
+#define PAGE UINT64_C(4096)
 
 int memory_layout(uint64_t mib, struct memory_region ret[static 2], unsigned int *ret_n, struct err *reterr)
 {
@@ -56,7 +59,8 @@ static int map_regions(struct memory *memory)
 	for (unsigned int i = 0; i < memory->n_regions; i++) {
 		const struct memory_region *region = &memory->regions[i];
 		void *at = mmap(memory->base + region->gpa, region->size, PROT_READ | PROT_WRITE,
-			MAP_SHARED | MAP_FIXED, memory->fd, (off_t) region->offset);
+			(memory->is_private ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED) | MAP_FIXED, memory->fd,
+			(off_t) region->offset);
 
 		if (at == MAP_FAILED)
 			return -errno;
@@ -67,7 +71,7 @@ static int map_regions(struct memory *memory)
 	return 0;
 }
 
-int memory_init(struct memory *memory, uint64_t mib, struct err *reterr)
+static int lay_out(struct memory *memory, uint64_t mib, struct err *reterr)
 {
 	const struct memory_region *last;
 	int r;
@@ -79,9 +83,14 @@ int memory_init(struct memory *memory, uint64_t mib, struct err *reterr)
 	memory->size = mib << 20;
 	last = &memory->regions[memory->n_regions - 1];
 	memory->span = last->gpa + last->size;
-	memory->fd = memfd_create("croft-guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (memory->fd < 0 || ftruncate(memory->fd, (off_t) memory->size) < 0)
-		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "no memory file for the guest");
+	return 0;
+}
+
+/* Puts memory->fd in its place. */
+static int map_all(struct memory *memory, uint64_t mib, struct err *reterr)
+{
+	int r;
+
 	memory->base = reserve(memory->span);
 	if (!memory->base)
 		return err_set(reterr, FAIL_HOST_LIMIT, errno, "no address space for %llu MiB of guest memory",
@@ -91,6 +100,39 @@ int memory_init(struct memory *memory, uint64_t mib, struct err *reterr)
 		return err_set(reterr, FAIL_HOST_LIMIT, -r, "cannot map %llu MiB of guest memory",
 			(unsigned long long) mib);
 	return 0;
+}
+
+int memory_init(struct memory *memory, uint64_t mib, struct err *reterr)
+{
+	int r = lay_out(memory, mib, reterr);
+
+	if (r < 0)
+		return r;
+	memory->fd = memfd_create("croft-guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (memory->fd < 0 || ftruncate(memory->fd, (off_t) memory->size) < 0)
+		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "no memory file for the guest");
+	return map_all(memory, mib, reterr);
+}
+
+int memory_restore(struct memory *memory, uint64_t mib, int fd, struct err *reterr)
+{
+	int r = lay_out(memory, mib, reterr);
+	struct stat st;
+
+	memory->fd = fd;
+	memory->is_private = true;
+	if (r < 0)
+		return r;
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return err_set(reterr, FAIL_SNAPSHOT_INVALID, EINVAL, "the snapshot's memory is no regular file");
+	if ((uint64_t) st.st_size != memory->size) {
+		(void) err_set(reterr, FAIL_SNAPSHOT_INVALID, EIO, "the snapshot's memory file has %lld bytes, not %llu",
+			(long long) st.st_size, (unsigned long long) memory->size);
+		err_add(reterr, "have", "%lld", (long long) st.st_size);
+		err_add(reterr, "need", "%llu", (unsigned long long) memory->size);
+		return -EIO;
+	}
+	return map_all(memory, mib, reterr);
 }
 
 void memory_deinit(struct memory *memory)
@@ -129,9 +171,89 @@ bool memory_offset(const struct memory *memory, uint64_t gpa, uint64_t len, uint
 	return true;
 }
 
+/* The region of the byte at `offset` of the memory file, which there is. */
+static const struct memory_region *region_at(const struct memory *memory, uint64_t offset)
+{
+	return &memory->regions[memory->n_regions > 1 && offset >= memory->regions[1].offset];
+}
+
+static uint8_t *address_of(const struct memory *memory, uint64_t offset)
+{
+	const struct memory_region *region = region_at(memory, offset);
+
+	return memory->base + region->gpa + (offset - region->offset);
+}
+
+static bool is_zero(const uint8_t *page)
+{
+	return page[0] == 0 && !memcmp(page, page + 1, PAGE - 1);
+}
+
+static int write_all(int fd, const uint8_t *from, uint64_t size, uint64_t offset)
+{
+	while (size > 0) {
+		ssize_t n = pwrite(fd, from, size, (off_t) offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		from += n;
+		offset += (uint64_t) n;
+		size -= (uint64_t) n;
+	}
+	return 0;
+}
+
+/* Where the next bytes are that may not be zero: only of a memfd, whose holes nothing else covers. */
+static uint64_t skip_hole(const struct memory *memory, uint64_t offset)
+{
+	off_t data = memory->is_private ? (off_t) offset : lseek(memory->fd, (off_t) offset, SEEK_DATA);
+
+	if (data < 0)
+		return errno == ENXIO ? memory->size : offset; /* nothing more */
+	return (uint64_t) data / PAGE * PAGE;
+}
+
+int memory_copy_out(const struct memory *memory, int fd, uint64_t *offset, uint64_t max)
+{
+	uint64_t at = skip_hole(memory, *offset), end;
+	const struct memory_region *region;
+	int r = 0;
+
+	*offset = at;
+	if (at >= memory->size)
+		return 0;
+	region = region_at(memory, at);
+	end = MIN(at + max / PAGE * PAGE, region->offset + region->size);
+	while (r == 0 && at < end) {
+		uint64_t from;
+
+		while (at < end && is_zero(address_of(memory, at)))
+			at += PAGE;
+		for (from = at; at < end && !is_zero(address_of(memory, at));)
+			at += PAGE;
+		if (at > from)
+			r = write_all(fd, address_of(memory, from), at - from, from);
+	}
+	*offset = end;
+	return r;
+}
+
 /* MADV_DONTNEED would only drop our own mapping of a shared file. */
 int memory_discard(const struct memory *memory, uint64_t offset, uint64_t len)
 {
+	while (memory->is_private && len > 0) { /* a piece in each region */
+		const struct memory_region *region = region_at(memory, offset);
+		uint64_t n = MIN(len, region->offset + region->size - offset);
+
+		if (madvise(address_of(memory, offset), n, MADV_DONTNEED) < 0)
+			return -errno;
+		offset += n;
+		len -= n;
+	}
+	if (memory->is_private)
+		return 0;
 	if (fallocate(memory->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t) offset, (off_t) len) < 0)
 		return -errno;
 	return 0;

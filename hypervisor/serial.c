@@ -344,6 +344,30 @@ void serial_deinit(struct serial *serial)
 	*serial = (struct serial) SERIAL_NULL;
 }
 
+void serial_save(struct serial *serial, struct serial_state *ret)
+{
+	(void) pthread_mutex_lock(&serial->lock);
+	*ret = (struct serial_state) { .ier = serial->ier, .lcr = serial->lcr, .mcr = serial->mcr, .scr = serial->scr,
+		.dll = serial->dll, .dlm = serial->dlm, .fifo = serial->fifo, .thr_pending = serial->thr_pending };
+	(void) pthread_mutex_unlock(&serial->lock);
+}
+
+void serial_load(struct serial *serial, const struct serial_state *state)
+{
+	(void) pthread_mutex_lock(&serial->lock);
+	serial->ier = state->ier;
+	serial->lcr = state->lcr;
+	serial->mcr = state->mcr;
+	serial->scr = state->scr;
+	serial->dll = state->dll;
+	serial->dlm = state->dlm;
+	serial->fifo = state->fifo;
+	serial->thr_pending = state->thr_pending;
+	(void) pthread_mutex_unlock(&serial->lock);
+	if (state->thr_pending) /* its edge stayed with the old machine */
+		raise_irq(serial);
+}
+
 struct serial_stats serial_stats(struct serial *serial)
 {
 	struct serial_stats stats;

@@ -54,4 +54,12 @@ void serial_deinit(struct serial *serial);
 void serial_read(void *data, uint64_t offset, uint8_t *bytes, uint32_t len);
 void serial_write(void *data, uint64_t offset, const uint8_t *bytes, uint32_t len);
 
+/* What a snapshot keeps. Both while no vCPU runs. */
+struct serial_state {
+	uint8_t ier, lcr, mcr, scr, dll, dlm;
+	bool fifo, thr_pending;
+};
+void serial_save(struct serial *serial, struct serial_state *ret);
+void serial_load(struct serial *serial, const struct serial_state *state);
+
 struct serial_stats serial_stats(struct serial *serial);

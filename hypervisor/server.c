@@ -77,6 +77,14 @@ void server_broadcast(struct server *server, size_t size)
 		server_send(server, &server->connections[i], size);
 }
 
+struct server_connection *server_find(struct server *server, uint64_t number)
+{
+	for (int i = 0; i < SERVER_CONNECTIONS_MAX; i++)
+		if (server->connections[i].fd >= 0 && server->connections[i].number == number)
+			return &server->connections[i];
+	return NULL;
+}
+
 bool server_has_unsent(const struct server *server)
 {
 	for (size_t i = 0; i < ARRAY_LEN(server->connections); i++)
@@ -184,8 +192,10 @@ static void on_listen(void *data, uint32_t events)
 	connection = free_connection(server);
 	if (!connection) /* a fifth is closed at once */
 		return;
-	if (loop_add(server->loop, &connection->source, fd, EPOLLIN, on_connection, connection) == 0)
-		connection->fd = TAKE_FD(fd);
+	if (loop_add(server->loop, &connection->source, fd, EPOLLIN, on_connection, connection) < 0)
+		return;
+	connection->fd = TAKE_FD(fd);
+	connection->number = ++server->last_number;
 }
 
 int server_init(struct server *server, struct loop *loop, int listen_fd,

@@ -25,6 +25,7 @@ struct server_connection {
 	struct server *server;
 	struct loop_source source;
 	int fd;                                /* -1: free */
+	uint64_t number;                       /* no other connection had it */
 	unsigned int n_queued;
 	STAILQ_HEAD(, server_packet) queue;
 };
@@ -35,6 +36,7 @@ struct server {
 	struct loop_source source;
 	struct loop_timer retry;
 	struct server_connection connections[SERVER_CONNECTIONS_MAX];
+	uint64_t last_number;
 	/* Handles a request, which it may take apart but not keep, and answers it by server_send(). */
 	void (*handle)(void *data, struct server_connection *connection, struct control_request *request);
 	void *data;
@@ -48,5 +50,7 @@ void server_deinit(struct server *server);
 /* Sends server->out[0..size) to one or to all. */
 void server_send(struct server *server, struct server_connection *connection, size_t size);
 void server_broadcast(struct server *server, size_t size);
+/* The connection of that number, NULL once it is gone. */
+struct server_connection *server_find(struct server *server, uint64_t number);
 /* Whether some peer has not yet taken all that was sent to it. */
 bool server_has_unsent(const struct server *server);

@@ -29,13 +29,12 @@
 
 static int set_cpuid(struct vcpu *vcpu, const struct cpuid *supported, struct err *reterr)
 {
-	bool has_deadline = ioctl(vcpu->vm->vm_fd, KVM_CHECK_EXTENSION, KVM_CAP_TSC_DEADLINE_TIMER) > 0;
 	CLEANUP_FREE struct cpuid *cpuid = malloc(sizeof(*cpuid));
 
 	if (!cpuid)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the CPUID table");
 	*cpuid = *supported;
-	cpuid_apply(cpuid, vcpu->index, vcpu->vm->n_vcpus, has_deadline);
+	cpuid_apply(cpuid, vcpu->index, vcpu->vm->n_vcpus, vm_has_tsc_deadline(vcpu->vm));
 	if (ioctl(vcpu->fd, KVM_SET_CPUID2, cpuid) < 0)
 		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "KVM_SET_CPUID2");
 	return 0;

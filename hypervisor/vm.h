@@ -21,6 +21,7 @@
 #include "memory.h"
 #include "pause.h"
 #include "serial.h"
+#include "state.h"
 #include "thread.h"
 #include "vcpu.h"
 #include "virtio/balloon.h"
@@ -66,6 +67,7 @@ struct vm {
 	const struct vm_hooks *hooks;
 	void *hooks_data;
 
+	bool is_restored;
 	bool is_filtered;                     /* its threads put on their seccomp filters */
 	int kvm_fd, vm_fd;
 	struct kvm_stats stats;
@@ -73,6 +75,8 @@ struct vm {
 	struct bus ports, mmio;
 	unsigned int n_vcpus;
 	struct vcpu vcpus[CONFIG_VCPUS_MAX];
+	struct cpuid *cpuid;                  /* of vCPU 0; owned */
+	struct msr_list msrs;
 
 	int serial_irq_fd;
 	struct serial serial;
@@ -100,11 +104,13 @@ struct vm {
 	struct exit_record exit;              /* under exit_lock until vm_stop() */
 };
 
-/* Builds the machine and loads the guest; no vCPU runs yet. Takes the descriptors out of `config` that it
+/* Builds the machine and loads the guest, or what a snapshot kept of one; no vCPU runs yet. Takes the descriptors out of `config` that it
  * needs. On failure nothing is left. */
 int vm_build(struct vm **ret, struct loop *loop, struct vm_config *config, const char *cmdline,
 	const struct vm_hooks *hooks, void *hooks_data, struct err *reterr);
 int vm_start(struct vm *vm, struct err *reterr);
+/* For vm_build() alone: its second half, which needs the loop already. */
+int vm_make(struct vm *vm, struct vm_config *config, const char *cmdline, struct err *reterr);
 /* Ends the threads of vCPUs and disks. 0, or -ETIMEDOUT: one hangs in the host's kernel, and vm_free() must not be
  * called. */
 int vm_stop(struct vm *vm);
@@ -120,10 +126,20 @@ bool vm_thread_begin(void *data, enum thread_kind kind, unsigned int index);
 int vm_pause(struct vm *vm, struct err *reterr);
 int vm_resume(struct vm *vm, struct err *reterr);
 
+/* What a snapshot keeps beside memory. The VM is paused. SNAPSHOT_FAILED. */
+int vm_save(struct vm *vm, struct vm_state **ret, struct err *reterr);
+/* For vm_build() and vm_start(): puts it into a machine that has not run; then, with the vCPUs about to run, lets the clock
+ * go on and everybody look for what was under way. SNAPSHOT_MISMATCH, SNAPSHOT_CPU_MISMATCH, SNAPSHOT_INVALID,
+ * RESTORE_FAILED. */
+int vm_load(struct vm *vm, const struct vm_state *state, struct err *reterr);
+int vm_wake(struct vm *vm, struct err *reterr);
+
 /* From any thread. */
 void vm_post(struct vm *vm, enum vm_event event);
 /* The VM ends: with `reason`, unless an end was reported before. `failure` may be NULL and is copied. */
 void vm_report_exit(struct vm *vm, enum exit_reason reason, const struct err *failure, const char *detail);
+/* Whether the guest's local APIC has the mode that counts by the TSC. */
+bool vm_has_tsc_deadline(const struct vm *vm);
 static inline bool vm_is_stopping(struct vm *vm)
 {
 	return atomic_load(&vm->is_stopping);

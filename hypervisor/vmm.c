@@ -178,6 +178,7 @@ static void handle_stop(struct vmm *vmm, struct server_connection *connection, c
 		end_with(vmm, EXIT_STOPPED, "the control socket asked for it");
 		return;
 	}
+	snapshot_cancel(&vmm->snapshot);
 	/* a guest that cannot run cannot power itself off */
 	if (vm_resume(vmm->vm, &err) < 0)
 		log_failure(LOG_LEVEL_WARN, "a paused VM is to power itself off", &err, NULL);
@@ -269,11 +270,44 @@ static void handle_pause(struct vmm *vmm, struct server_connection *connection, 
 
 	if (r == 0 && vmm->state == CONTROL_STOPPING)
 		r = err_set(&err, FAIL_VMM_CONTROL_INVALID, ESHUTDOWN, "this VM is being stopped");
+	if (r == 0 && !pauses && snapshot_is_writing(&vmm->snapshot))
+		r = err_set(&err, FAIL_VMM_CONTROL_INVALID, EBUSY, "a snapshot of this VM is being written");
 	if (r == 0)
 		r = pauses ? vm_pause(vmm->vm, &err) : vm_resume(vmm->vm, &err);
 	if (r == 0)
 		vmm->state = pauses ? CONTROL_PAUSED : CONTROL_RUNNING;
 	answer(vmm, connection, request->id, r, &err);
+}
+
+static void on_snapshot(void *data, const struct err *failure)
+{
+	struct vmm *vmm = data;
+	struct server_connection *connection = server_find(&vmm->server, vmm->snapshot_connection);
+
+	if (failure)
+		log_failure(LOG_LEVEL_ERROR, "the snapshot was not written", failure, NULL);
+	if (connection)
+		answer(vmm, connection, vmm->snapshot_id, failure ? -1 : 0, failure);
+}
+
+static void handle_snapshot(struct vmm *vmm, struct server_connection *connection, struct control_request *request)
+{
+	struct err err = ERR_NULL;
+	int r = check_started(vmm, &err);
+
+	if (r == 0 && vmm->state != CONTROL_PAUSED)
+		r = err_set(&err, FAIL_VMM_CONTROL_INVALID, EINVAL, "a snapshot is of a paused VM");
+	if (r == 0 && snapshot_is_writing(&vmm->snapshot))
+		r = err_set(&err, FAIL_VMM_CONTROL_INVALID, EBUSY, "a snapshot of this VM is being written");
+	vmm->snapshot_id = r == 0 ? request->id : vmm->snapshot_id;
+	vmm->snapshot_connection = r == 0 ? connection->number : vmm->snapshot_connection;
+	if (r == 0)
+		r = snapshot_write(&vmm->snapshot, &vmm->loop, vmm->vm, request->state_fd, request->memory_fd, on_snapshot, vmm,
+			&err);
+	if (r == 0)
+		request->memory_fd = -1; /* the writer's */
+	else
+		answer(vmm, connection, request->id, r, &err);
 }
 
 static void handle(void *data, struct server_connection *connection, struct control_request *request)
@@ -301,6 +335,9 @@ static void handle(void *data, struct server_connection *connection, struct cont
 		break;
 	case CONTROL_GENERATION:
 		handle_generation(vmm, connection, request->id);
+		break;
+	case CONTROL_SNAPSHOT:
+		handle_snapshot(vmm, connection, request);
 		break;
 	case CONTROL_PAUSE:
 	case CONTROL_RESUME:
@@ -342,7 +379,7 @@ int vmm_init(struct vmm *vmm, int listen_fd, struct err *reterr)
 	int r;
 
 	memset(vmm, 0, sizeof(*vmm));
-	vmm->signal_fd = vmm->signals.fd = vmm->lease_fd = vmm->lease_source.fd = -1;
+	vmm->signal_fd = vmm->signals.fd = vmm->lease_fd = vmm->lease_source.fd = vmm->snapshot.memory_fd = -1;
 	r = loop_init(&vmm->loop);
 	if (r == 0)
 		r = watch_signals(vmm);
@@ -374,6 +411,7 @@ int vmm_run(struct vmm *vmm)
 
 	if (r < 0)
 		end_with(vmm, EXIT_BUG, "the event loop failed");
+	snapshot_cancel(&vmm->snapshot);
 	if (vmm->vm)
 		stopped = vm_stop(vmm->vm);
 	say_goodbye(vmm);

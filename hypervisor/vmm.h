@@ -13,6 +13,7 @@
 
 #include "loop.h"
 #include "server.h"
+#include "snapshot-write.h"
 #include "vm.h"
 
 struct vmm {
@@ -26,6 +27,8 @@ struct vmm {
 	struct lease lease;
 	enum control_state state;
 	struct vm *vm;
+	struct snapshot_writer snapshot;
+	uint64_t snapshot_id, snapshot_connection; /* the request that is answered when it is written */
 	uint64_t memory_mib;
 	uint32_t vcpus;
 	/* set after vmm_init() by a process that is jailed */

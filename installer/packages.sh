@@ -13,7 +13,7 @@ packages_build=(
 	gcc clang libclang-rt-14-dev libc6-dev cmake ninja-build pkg-config
 	libevent-dev libzmq3-dev libprotobuf-c-dev protobuf-c-compiler libcurl4-openssl-dev libssl-dev
 	libmicrohttpd-dev libsystemd-dev libsqlite3-dev libjansson-dev uthash-dev libarchive-dev libseccomp-dev
-	libnftables-dev libnl-route-3-dev check
+	libnftables-dev libnl-route-3-dev zlib1g-dev check
 )
 packages_run=(
 	ca-certificates squashfs-tools-ng e2fsprogs mmdebstrap curl jq procps python3 xz-utils cpio busybox-static kmod

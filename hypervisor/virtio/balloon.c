@@ -190,6 +190,11 @@ static void on_notify(void *data, uint32_t events)
 	(void) pthread_mutex_unlock(&balloon->device.lock);
 }
 
+static size_t held_size(const struct balloon_device *balloon)
+{
+	return (size_t) ((balloon->memory->size / BALLOON_PAGE + 63) / 64) * sizeof(uint64_t);
+}
+
 int balloon_init(struct balloon_device *balloon, struct loop *loop, const struct memory *memory)
 {
 	struct device_config config = { .ops = &ops, .id = VIRTIO_ID_BALLOON, .n_queues = 3, .queue_size = QUEUE_SIZE,
@@ -201,12 +206,38 @@ int balloon_init(struct balloon_device *balloon, struct loop *loop, const struct
 	r = device_init(&balloon->device, memory, &config);
 	if (r < 0)
 		return r;
-	balloon->held = calloc((size_t) ((memory->size / BALLOON_PAGE + 63) / 64), sizeof(uint64_t));
+	balloon->held = calloc(1, held_size(balloon));
 	if (!balloon->held)
 		return -ENOMEM;
 	for (int i = 0; r == 0 && i < 3; i++)
 		r = loop_add(loop, &balloon->notify[i], balloon->device.notify_fds[i], EPOLLIN, on_notify, balloon);
 	return r;
+}
+
+int balloon_save(struct balloon_device *balloon, struct balloon_state *ret)
+{
+	*ret = (struct balloon_state) { .target = balloon->target, .claimed = balloon->claimed,
+		.has_stats_buffer = balloon->has_stats_buffer, .stats_buffer = balloon->stats_buffer,
+		.held = malloc(held_size(balloon)), .held_size = held_size(balloon) };
+	if (!ret->held)
+		return -ENOMEM;
+	memcpy(ret->held, balloon->held, ret->held_size);
+	return 0;
+}
+
+int balloon_load(struct balloon_device *balloon, const struct balloon_state *state)
+{
+	if (state->held_size != held_size(balloon) || state->stats_buffer >= QUEUE_SIZE)
+		return -EINVAL;
+	balloon->target = state->target;
+	balloon->claimed = state->claimed;
+	balloon->has_stats_buffer = state->has_stats_buffer;
+	balloon->stats_buffer = state->stats_buffer;
+	memcpy(balloon->held, state->held, state->held_size);
+	balloon->stats.pages = 0;
+	for (size_t i = 0; i < state->held_size / sizeof(uint64_t); i++)
+		balloon->stats.pages += (uint64_t) __builtin_popcountll(state->held[i]);
+	return 0;
 }
 
 void balloon_deinit(struct balloon_device *balloon)

@@ -60,6 +60,19 @@ struct balloon_device {
 	uint64_t offsets[BALLOON_REQUEST_MAX];
 };
 
+/* What a snapshot keeps beside the device's own. */
+struct balloon_state {
+	uint32_t target, claimed;
+	bool has_stats_buffer;
+	uint16_t stats_buffer;
+	uint64_t *held;               /* a bit per page of RAM */
+	size_t held_size;             /* bytes */
+};
+/* `ret->held` is the caller's to free. 0 or -ENOMEM. The VM stands still. */
+int balloon_save(struct balloon_device *balloon, struct balloon_state *ret);
+/* Copies. -EINVAL: of a VM of another size. */
+int balloon_load(struct balloon_device *balloon, const struct balloon_state *state);
+
 int balloon_init(struct balloon_device *balloon, struct loop *loop, const struct memory *memory);
 void balloon_deinit(struct balloon_device *balloon);
 /* What the guest is asked to give back, in pages; at most all of its RAM. */

@@ -212,6 +212,60 @@ static void set_status(struct device *device, uint32_t value)
 		device->ops->activate(device);
 }
 
+void device_save(struct device *device, struct device_state *ret)
+{
+	(void) pthread_mutex_lock(&device->lock);
+	*ret = (struct device_state) { .id = device->id, .status = device->status, .driver_features = device->driver_features,
+		.features_page = device->features_page, .driver_features_page = device->driver_features_page,
+		.queue_index = device->queue_index, .interrupt_status = atomic_load(&device->interrupt_status),
+		.config_generation = atomic_load(&device->config_generation), .n_queues = device->n_queues };
+	for (unsigned int i = 0; i < device->n_queues; i++)
+		queue_save(&device->queues[i], &ret->queues[i]);
+	(void) pthread_mutex_unlock(&device->lock);
+}
+
+static int load(struct device *device, const struct device_state *state)
+{
+	struct queue_features features;
+
+	if (state->id != device->id || state->n_queues != device->n_queues ||
+		((state->status & STATUS_FEATURES_OK) && (state->driver_features & ~device->features) != 0))
+		return -EINVAL;
+	device->status = state->status;
+	device->driver_features = state->driver_features;
+	device->features_page = state->features_page;
+	device->driver_features_page = state->driver_features_page;
+	device->queue_index = state->queue_index;
+	atomic_store(&device->interrupt_status, state->interrupt_status);
+	atomic_store(&device->config_generation, state->config_generation);
+	features = (struct queue_features) { .has_indirect = device_has(device, FEATURE_INDIRECT_DESC),
+		.has_event_index = device_has(device, FEATURE_EVENT_IDX) };
+	for (unsigned int i = 0; i < device->n_queues; i++)
+		if (!queue_load(&device->queues[i], device->memory, features, &state->queues[i]))
+			return -EINVAL;
+	return 0;
+}
+
+int device_load(struct device *device, const struct device_state *state)
+{
+	int r;
+
+	(void) pthread_mutex_lock(&device->lock);
+	r = load(device, state);
+	(void) pthread_mutex_unlock(&device->lock);
+	return r;
+}
+
+void device_wake(struct device *device)
+{
+	(void) pthread_mutex_lock(&device->lock);
+	if (device->status & STATUS_DRIVER_OK)
+		interrupt(device, INTERRUPT_USED);
+	for (unsigned int i = 0; i < device->n_queues; i++)
+		device_kick(device, i);
+	(void) pthread_mutex_unlock(&device->lock);
+}
+
 uint8_t device_status(struct device *device)
 {
 	uint8_t status;

@@ -75,12 +75,29 @@ struct device_config {
 	uint16_t queue_size;
 };
 
+/* What a snapshot keeps of a device. */
+struct device_state {
+	uint32_t id;
+	uint8_t status;
+	uint64_t driver_features;
+	uint32_t features_page, driver_features_page, queue_index, interrupt_status, config_generation;
+	unsigned int n_queues;
+	struct queue_state queues[DEVICE_QUEUES_MAX];
+};
+
 int device_init(struct device *device, const struct memory *memory, const struct device_config *config);
 void device_deinit(struct device *device);
 
 /* ---- for the transport: lock held by none ---- */
 uint8_t device_status(struct device *device);
 void device_set_status(struct device *device, uint32_t value);
+
+/* ---- for snapshots: the VM stands still ---- */
+void device_save(struct device *device, struct device_state *ret);
+/* Into a device that is as after power-on. -EINVAL: not a state that such a device can be in; nothing was served yet. */
+int device_load(struct device *device, const struct device_state *state);
+/* After a restore: the driver looks at its queues once, and so do we; nothing that was under way is lost. */
+void device_wake(struct device *device);
 
 /* ---- for devices and the transport: lock held ---- */
 static inline bool device_is_active(const struct device *device)

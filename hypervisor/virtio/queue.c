@@ -26,6 +26,36 @@ static void *map_ring(const struct memory *memory, uint64_t gpa, uint64_t size, 
 	return gpa % align ? NULL : guest_map(memory, gpa, size);
 }
 
+void queue_save(const struct queue *queue, struct queue_state *ret)
+{
+	*ret = (struct queue_state) { .size = queue->size, .desc = queue->desc, .avail = queue->avail, .used = queue->used,
+		.is_ready = queue->is_ready, .is_broken = queue->is_broken, .next_avail = queue->next_avail,
+		.next_used = queue->next_used, .signalled_used = queue->signalled_used };
+}
+
+uint16_t queue_added(const struct queue *queue)
+{
+	return __atomic_load_n(as16(queue->avail_ring + 2), __ATOMIC_ACQUIRE);
+}
+
+bool queue_load(struct queue *queue, const struct memory *memory, struct queue_features features,
+	const struct queue_state *state)
+{
+	queue->size = state->size;
+	queue->desc = state->desc;
+	queue->avail = state->avail;
+	queue->used = state->used;
+	if (!state->is_ready)
+		return true;
+	if (queue_latch(queue, memory, features) != QUEUE_LATCHED)
+		return false;
+	queue->is_broken = state->is_broken;
+	queue->next_avail = state->next_avail;
+	queue->next_used = state->next_used;
+	queue->signalled_used = state->signalled_used;
+	return true;
+}
+
 enum queue_latch_result queue_latch(struct queue *queue, const struct memory *memory, struct queue_features features)
 {
 	uint16_t n = queue->size;

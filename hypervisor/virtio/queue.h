@@ -44,6 +44,20 @@ struct queue_features {
 	bool has_indirect, has_event_index;
 };
 
+/* What a snapshot keeps of a queue. */
+struct queue_state {
+	uint16_t size;
+	uint64_t desc, avail, used;
+	bool is_ready, is_broken;
+	uint16_t next_avail, next_used, signalled_used;
+};
+
+void queue_save(const struct queue *queue, struct queue_state *ret);
+/* Into a queue that is as after power-on. False where the rings are no longer what they could have been: such a state was
+ * not saved by us. */
+bool queue_load(struct queue *queue, const struct memory *memory, struct queue_features features,
+	const struct queue_state *state) MUST_USE;
+
 /* Checks and takes over what the driver wrote. */
 enum queue_latch_result queue_latch(struct queue *queue, const struct memory *memory, struct queue_features features)
 	MUST_USE;
@@ -69,6 +83,9 @@ void queue_unpop(struct queue *queue, uint16_t n);
 /* Whether a chain waits. When none does, here as in queue_pop(), the driver is asked to notify us of the next: whoever
  * stops before that must come back by itself. */
 bool queue_has_work(const struct queue *queue);
+
+/* How many chains the driver has ever added, modulo 2^16. The queue is ready. */
+uint16_t queue_added(const struct queue *queue);
 
 /* Gives a chain back; `written` bytes at its start were filled. */
 void queue_push(struct queue *queue, uint16_t head, uint32_t written);

@@ -279,6 +279,12 @@ static uint32_t new_host_port(struct vsock_device *vsock, uint32_t guest_port)
 	return port;
 }
 
+void vsock_set_next_port(struct vsock_device *vsock, uint32_t port)
+{
+	if (port >= HOST_PORT_FIRST && port < 2 * HOST_PORT_FIRST)
+		vsock->next_host_port = port;
+}
+
 static void greet(struct vsock_connection *connection)
 {
 	/* byte by byte: what follows the line belongs to the guest and stays in the socket */

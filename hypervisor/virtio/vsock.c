@@ -18,6 +18,8 @@
 #define HOST_CID 2u
 #define HOST_PORT_FIRST (UINT32_C(1) << 30)
 #define SWEEP_USEC USEC_PER_SEC
+#define TOLD_USEC (5 * USEC_PER_SEC)
+#define TOLD_LOOK_USEC (2 * USEC_PER_MSEC)
 
 /* ---- the device ---- */
 
@@ -467,7 +469,8 @@ static void on_sweep(void *data)
 		}
 		vsock_serve(vsock);
 	}
-	loop_watch(vsock->loop, &vsock->listener, EPOLLIN); /* it rests when descriptors run out */
+	if (!vsock->is_telling)
+		loop_watch(vsock->loop, &vsock->listener, EPOLLIN); /* it rests when descriptors run out */
 	vsock_leave(vsock);
 }
 
@@ -519,12 +522,57 @@ void vsock_deinit(struct vsock_device *vsock)
 		return;
 	free_all(vsock);
 	loop_timer_disarm(vsock->loop, &vsock->sweep);
+	loop_timer_disarm(vsock->loop, &vsock->told);
 	loop_remove(vsock->loop, &vsock->listener);
 	loop_remove(vsock->loop, &vsock->notify[0]);
 	loop_remove(vsock->loop, &vsock->notify[1]);
 	(void) fd_close(vsock->listen_fd);
 	device_deinit(&vsock->device);
 	vsock->loop = NULL;
+}
+
+/* Linux's driver handles an event, then adds its buffer again. */
+static void on_told(void *data)
+{
+	struct vsock_device *vsock = data;
+	struct device *device = &vsock->device;
+
+	(void) pthread_mutex_lock(&device->lock);
+	vsock->is_telling = device_is_active(device) && device->queues[VSOCK_QUEUE_EVENT].is_ready &&
+		queue_added(&device->queues[VSOCK_QUEUE_EVENT]) == vsock->told_at &&
+		clock_monotonic_usec() < vsock->told_until_usec;
+	(void) pthread_mutex_unlock(&device->lock);
+	if (vsock->is_telling)
+		loop_timer_arm(vsock->loop, &vsock->told, TOLD_LOOK_USEC, on_told, vsock);
+	else
+		loop_watch(vsock->loop, &vsock->listener, EPOLLIN);
+}
+
+bool vsock_tell_reset(struct vsock_device *vsock)
+{
+	const struct virtio_vsock_event event = { .id = VIRTIO_VSOCK_EVENT_TRANSPORT_RESET };
+	struct device *device = &vsock->device;
+	struct chain chain;
+	bool told = false;
+
+	(void) pthread_mutex_lock(&device->lock);
+	if (device_pop(device, VSOCK_QUEUE_EVENT, &chain)) {
+		size_t n = chain.is_bad ? 0 : chain_write(&chain, 0, &event, sizeof(event));
+
+		queue_push(&device->queues[VSOCK_QUEUE_EVENT], chain.head, (uint32_t) n);
+		device_signal(device, VSOCK_QUEUE_EVENT);
+		told = n == sizeof(event);
+	}
+	if (told)
+		vsock->told_at = queue_added(&device->queues[VSOCK_QUEUE_EVENT]);
+	(void) pthread_mutex_unlock(&device->lock);
+	if (!told)
+		return false;
+	vsock->is_telling = true;
+	vsock->told_until_usec = clock_monotonic_usec() + TOLD_USEC;
+	loop_watch(vsock->loop, &vsock->listener, 0);
+	loop_timer_arm(vsock->loop, &vsock->told, TOLD_LOOK_USEC, on_told, vsock);
+	return true;
 }
 
 struct vsock_stats vsock_stats(struct vsock_device *vsock)

@@ -50,6 +50,10 @@ struct vsock_device {
 	int listen_fd;                     /* owned */
 	struct loop_source listener, notify[2];
 	struct loop_timer sweep;           /* deadlines of connections; also brings the listener back */
+	struct loop_timer told;            /* see vsock_tell_reset() */
+	bool is_telling;
+	uint16_t told_at;
+	int64_t told_until_usec;
 	bool was_reset;                    /* set by the vCPU thread */
 
 	unsigned int n_connections;
@@ -68,6 +72,12 @@ struct vsock_device {
 int vsock_init(struct vsock_device *vsock, struct loop *loop, const struct memory *memory, uint32_t guest_cid,
 	const char *path, int listen_fd);
 void vsock_deinit(struct vsock_device *vsock);
+/* After a restore: the connections stayed behind, and the guest is told so (an event of its own, 5.10.6.7). What it does
+ * then ends all that it has, new ones too, so the host's are let in once it gave the event's buffer back, 5 s later at the
+ * latest. False where there was no buffer for the event: its connections then end by their own time-outs. */
+bool vsock_tell_reset(struct vsock_device *vsock);
+/* Where ports of the host's side go on, so that a packet of before meets nobody. Others than such ports are left out. */
+void vsock_set_next_port(struct vsock_device *vsock, uint32_t port);
 struct vsock_stats vsock_stats(struct vsock_device *vsock);
 
 /* ---- between vsock.c and vsock-host.c; lock held, loop thread ---- */

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A VM that runs probe.c, and what its services are asked."""
 import os
+import shutil
 import socket
 import threading
 import time
@@ -21,15 +22,19 @@ class Guest:
     """A VM that runs the probe, with two disks and vsock."""
 
     def __init__(self, env, name, end, vcpus=1, memory=256, cmdline="", quick=False, tap=None, mac=b"", balloon=False,
-                 cid=3, patience=120):
+                 cid=3, patience=120, restore=None, upper=None):
+        """restore: (state, memory) of a snapshot; upper: the disk that goes with it."""
         self.run = os.path.join(env.directory, name)
         os.makedirs(self.run)
         self.console = os.path.join(self.run, "console")
         self.base, self.upper = os.path.join(self.run, "base"), os.path.join(self.run, "upper")
         with open(self.base, "wb") as f:
             f.write(b"croft test disk\n".ljust(1 << 20, b"x"))
-        with open(self.upper, "wb") as f:
-            f.truncate(8 << 20)
+        if upper:
+            shutil.copyfile(upper, self.upper)
+        else:
+            with open(self.upper, "wb") as f:
+                f.truncate(8 << 20)
         self.vmm = Vmm(env.vmm, self.run)
         # what the guest connects to: CID 2, port 1
         self.hello = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -39,9 +44,13 @@ class Guest:
         self.heard = None
         threading.Thread(target=self.answer_hello, daemon=True).start()
         began = time.monotonic()
-        failed = self.vmm.start(env.kernel, env.initramfs, [(self.base, True, "base"), (self.upper, False, "upper")],
-                                vcpus, memory, "probe.end=%s%s %s" % (end, " probe.quick" if quick else "", cmdline),
-                                cid=cid, console=self.console, tap=tap, mac=mac, balloon=balloon)
+        disks = [(self.base, True, "base"), (self.upper, False, "upper")]
+        if restore:
+            initramfs, cmdline = None, ""
+        else:
+            initramfs, cmdline = env.initramfs, "probe.end=%s%s %s" % (end, " probe.quick" if quick else "", cmdline)
+        failed = self.vmm.start(env.kernel, initramfs, disks, vcpus, memory, cmdline, cid=cid, console=self.console,
+                                tap=tap, mac=mac, balloon=balloon, restore=restore)
         assert failed is None, failed
         assert self.vmm.wait_event("userspace", patience), "no user space\n" + self.text()
         self.boot_seconds = time.monotonic() - began

@@ -9,7 +9,7 @@
  * 10 swallows all and answers with the count when the peer has shut down its sending side, 11 takes a number of MiB,
  * touches and frees as many and repeats the number, 12 answers with /proc/interrupts, 13 takes a number of MiB, writes
  * as many to the second disk, reads them back and answers with how many blocks differ, 14 answers with the clocks in ns
- * (monotonic, real time), 15 takes a number of ms, sleeps and answers with how many ns that took by the monotonic clock.
+ * (monotonic, real time) and the boot id, 16 with a number that a process counts up from the first question on, 15 takes a number of ms, sleeps and answers with how many ns that took by the monotonic clock.
  * 7, 8 and 10 also on TCP where probe.ip=... gives eth0 an address; probe.host=... is then pinged.
  */
 #include <errno.h>
@@ -425,11 +425,28 @@ static uint64_t clock_ns(clockid_t clock)
 
 static void serve_clocks(int fd)
 {
-	char line[64];
+	char line[128], boot_id[64] = "";
+	int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY);
 
 	(void) read_number(fd);
-	(void) !write(fd, line, (size_t) snprintf(line, sizeof(line), "%llu %llu\n",
-		(unsigned long long) clock_ns(CLOCK_MONOTONIC), (unsigned long long) clock_ns(CLOCK_REALTIME)));
+	(void) !read(file, boot_id, 36);
+	(void) !write(fd, line, (size_t) snprintf(line, sizeof(line), "%llu %llu %s\n",
+		(unsigned long long) clock_ns(CLOCK_MONOTONIC), (unsigned long long) clock_ns(CLOCK_REALTIME), boot_id));
+}
+
+static volatile uint64_t *counter; /* shared by all processes; made before the first */
+
+static void serve_counter(int fd)
+{
+	char line[32];
+
+	(void) read_number(fd);
+	if (counter[1]++ == 0 && fork() == 0) {
+		(void) close(fd);
+		for (;; counter[0]++)
+			(void) usleep(10000);
+	}
+	(void) !write(fd, line, (size_t) snprintf(line, sizeof(line), "%llu\n", (unsigned long long) counter[0]));
 }
 
 static void serve_sleep(int fd)
@@ -449,7 +466,7 @@ static const struct {
 	bool on_tcp;
 } services[] = { { 7, serve_echo, true }, { 8, serve_source, true }, { 9, NULL, false }, { 10, serve_sink, true },
 	{ 11, serve_touch, false }, { 12, serve_interrupts, false }, { 13, serve_disk, false }, { 14, serve_clocks, false },
-	{ 15, serve_sleep, false } };
+	{ 15, serve_sleep, false }, { 16, serve_counter, false } };
 #define N_SERVICES (sizeof(services) / sizeof(services[0]))
 
 static int listen_on(unsigned int port, bool is_tcp)
@@ -468,6 +485,7 @@ static void serve(void)
 {
 	struct pollfd fds[2 * N_SERVICES];
 
+	counter = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	for (size_t i = 0; i < N_SERVICES; i++) {
 		bool on_tcp = services[i].on_tcp && *option("probe.ip=");
 

@@ -140,9 +140,10 @@ class Vmm:
         raise RuntimeError("no answer in time")
 
     def start(self, kernel, initramfs=None, disks=(), vcpus=1, memory=256, cmdline="", cid=0, console=None,
-              kvm="/dev/kvm", tap=None, mac=b"", balloon=False):
-        """disks: (path, read_only, serial). Returns None or the failure. `tap` stays open."""
-        fds = [os.open(kvm, os.O_RDWR), os.open(kernel, os.O_RDONLY)]
+              kvm="/dev/kvm", tap=None, mac=b"", balloon=False, restore=None):
+        """disks: (path, read_only, serial). restore: (state, memory) in place of kernel and initramfs. Returns None or the
+        failure. `tap` stays open."""
+        fds = [os.open(kvm, os.O_RDWR)] + [os.open(path, os.O_RDONLY) for path in restore or (kernel,)]
         body = field(1, vcpus) + field(2, memory) + field(3, cmdline)
         if initramfs:
             fds.append(os.open(initramfs, os.O_RDONLY))
@@ -165,6 +166,8 @@ class Vmm:
             body += field(8, field(1, mac))
         if balloon:
             body += field(9, b"")
+        if restore:
+            body += field(10, True)
         answer = self.call(field(2, body), fds)
         for fd in fds:
             os.close(fd)
@@ -211,6 +214,25 @@ class Vmm:
     def resume(self):
         answer = self.call(field(9, b""))
         return failure(answer[2][0]) if 2 in answer else None
+
+    def snapshot_begin(self, state, memory):
+        fds = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600) for path in (state, memory)]
+        number = self.send(field(10, b""), fds)
+        for fd in fds:
+            os.close(fd)
+        return number
+
+    def snapshot_end(self, number, timeout=120):
+        """None or the failure."""
+        until = time.monotonic() + timeout
+        while True:
+            got = self.receive(until - time.monotonic())
+            assert got, "no answer"
+            if got[0] == "response" and got[1].get(1, [0])[0] == number:
+                return failure(got[1][2][0]) if 2 in got[1] else None
+
+    def snapshot(self, state, memory):
+        return self.snapshot_end(self.snapshot_begin(state, memory))
 
     def state(self):
         status = fields(self.call(field(4, b""))[3][0])

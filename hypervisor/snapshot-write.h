@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes the two files of a snapshot while the loop goes on: the state at once, memory in pieces.
+ */
+#pragma once
+
+#include "loop.h"
+#include "vm.h"
+
+/* Called once, on the loop thread: NULL, or what went wrong. */
+typedef void (*snapshot_done_fn)(void *data, const struct err *failure);
+
+struct snapshot_writer {
+	struct loop *loop;
+	struct vm *vm;
+	int memory_fd;         /* owned; -1: nothing is being written */
+	uint64_t offset;
+	struct loop_timer turn;
+	snapshot_done_fn done;
+	void *data;
+};
+
+#define SNAPSHOT_WRITER_NULL { .memory_fd = -1 }
+
+static inline bool snapshot_is_writing(const struct snapshot_writer *writer)
+{
+	return writer->memory_fd >= 0;
+}
+
+/* Of a paused VM, to two empty regular files; takes over `memory_fd` on success, and then calls `done` later. On failure
+ * (SNAPSHOT_FAILED, VMM_CONTROL_INVALID for files that are none) it does not. */
+int snapshot_write(struct snapshot_writer *writer, struct loop *loop, struct vm *vm, int state_fd, int memory_fd,
+	snapshot_done_fn done, void *data, struct err *reterr);
+/* Breaks it off without a word. Harmless when nothing is being written. */
+void snapshot_cancel(struct snapshot_writer *writer);

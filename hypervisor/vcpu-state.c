@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See vcpu-state.h.
+ */
+#include "vcpu-state.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "base/util.h"
+#include "cpuid.h"
+#include "vcpu.h"
+
+#define MSR_IA32_TSC 0x10u
+#define MSR_IA32_TSC_DEADLINE 0x6e0u
+
+/* Laid out as struct kvm_msr_list and struct kvm_msrs, whose entries have no fixed number. */
+struct index_list {
+	uint32_t n;
+	uint32_t indices[VCPU_MSRS_MAX];
+};
+struct entries {
+	uint32_t n, padding;
+	struct kvm_msr_entry entries[VCPU_MSRS_MAX];
+};
+
+int msr_list_read(int kvm_fd, struct msr_list *ret)
+{
+	struct index_list all = { .n = VCPU_MSRS_MAX };
+
+	ret->n = 0;
+	if (ioctl(kvm_fd, KVM_GET_MSR_INDEX_LIST, &all) < 0)
+		return -errno; /* E2BIG: more than there is room for */
+	for (uint32_t i = 0; i < all.n; i++)
+		if (!cpuid_is_denied_msr(all.indices[i]))
+			ret->indices[ret->n++] = all.indices[i];
+	return 0;
+}
+
+/* What is both in the list and in this CPU: KVM stops at the first that it cannot read, which the guest has not either. */
+static int save_msrs(const struct vcpu *vcpu, const struct msr_list *list, struct vcpu_state *ret)
+{
+	struct entries read;
+
+	ret->n_msrs = 0;
+	for (uint32_t at = 0; at < list->n;) {
+		int n;
+
+		read.n = 0;
+		for (uint32_t i = at; i < list->n; i++)
+			read.entries[read.n++] = (struct kvm_msr_entry) { .index = list->indices[i] };
+		n = ioctl(vcpu->fd, KVM_GET_MSRS, &read);
+		if (n < 0)
+			return -errno;
+		memcpy(ret->msrs + ret->n_msrs, read.entries, (size_t) n * sizeof(read.entries[0]));
+		ret->n_msrs += (uint32_t) n;
+		at += (uint32_t) n + 1;
+	}
+	return 0;
+}
+
+/* An ioctl that moves one struct, in either direction. */
+struct part {
+	unsigned long request;
+	const char *name;
+	void *data;
+};
+
+static int move_parts(const struct vcpu *vcpu, const struct part *parts, size_t n, enum fail_code code, struct err *reterr)
+{
+	for (size_t i = 0; i < n; i++)
+		if (ioctl(vcpu->fd, parts[i].request, parts[i].data) < 0)
+			return err_set(reterr, code, errno, "%s of vCPU %u", parts[i].name, vcpu->index);
+	return 0;
+}
+
+#define PART(request, field) { request, #request, &state->field }
+
+int vcpu_save(const struct vcpu *vcpu, const struct msr_list *msrs, struct vcpu_state *state, struct err *reterr)
+{
+	/* the first decides what is pending, and may change it */
+	const struct part parts[] = { PART(KVM_GET_MP_STATE, mp_state), PART(KVM_GET_REGS, regs), PART(KVM_GET_SREGS, sregs),
+		PART(KVM_GET_XCRS, xcrs), PART(KVM_GET_XSAVE, xsave), PART(KVM_GET_DEBUGREGS, debugregs),
+		PART(KVM_GET_LAPIC, lapic) };
+	const struct part last[] = { PART(KVM_GET_VCPU_EVENTS, events) };
+	int r;
+
+	memset(state, 0, sizeof(*state));
+	r = move_parts(vcpu, parts, ARRAY_LEN(parts), FAIL_SNAPSHOT_FAILED, reterr);
+	if (r < 0)
+		return r;
+	r = save_msrs(vcpu, msrs, state);
+	if (r < 0)
+		return err_set(reterr, FAIL_SNAPSHOT_FAILED, -r, "KVM_GET_MSRS of vCPU %u", vcpu->index);
+	return move_parts(vcpu, last, ARRAY_LEN(last), FAIL_SNAPSHOT_FAILED, reterr);
+}
+
+static int load_msrs(const struct vcpu *vcpu, const struct vcpu_state *state, bool is_deadline, struct err *reterr)
+{
+	struct entries write = { .n = 0 };
+	int n;
+
+	for (int pass = 0; pass < 2; pass++) /* the TSC is the first of them */
+		for (uint32_t i = 0; i < state->n_msrs; i++)
+			if ((state->msrs[i].index == MSR_IA32_TSC) == (pass == 0) &&
+				(state->msrs[i].index == MSR_IA32_TSC_DEADLINE) == is_deadline)
+				write.entries[write.n++] = state->msrs[i];
+	n = ioctl(vcpu->fd, KVM_SET_MSRS, &write);
+	if (n < 0)
+		return err_set(reterr, FAIL_RESTORE_FAILED, errno, "KVM_SET_MSRS of vCPU %u", vcpu->index);
+	if ((uint32_t) n < write.n)
+		return err_set(reterr, FAIL_RESTORE_FAILED, EINVAL, "KVM refuses MSR 0x%x of vCPU %u",
+			write.entries[n].index, vcpu->index);
+	return 0;
+}
+
+int vcpu_load(const struct vcpu *vcpu, const struct vcpu_state *given, struct err *reterr)
+{
+	struct vcpu_state copy = *given, *state = &copy; /* an ioctl's argument is not const */
+	const struct part parts[] = { PART(KVM_SET_MP_STATE, mp_state), PART(KVM_SET_REGS, regs), PART(KVM_SET_SREGS, sregs),
+		PART(KVM_SET_XCRS, xcrs), PART(KVM_SET_XSAVE, xsave), PART(KVM_SET_DEBUGREGS, debugregs),
+		PART(KVM_SET_LAPIC, lapic) };
+	const struct part last[] = { PART(KVM_SET_VCPU_EVENTS, events) };
+	int r = move_parts(vcpu, parts, ARRAY_LEN(parts), FAIL_RESTORE_FAILED, reterr);
+
+	if (r == 0)
+		r = load_msrs(vcpu, state, false, reterr);
+	if (r == 0)
+		r = load_msrs(vcpu, state, true, reterr);
+	return r < 0 ? r : move_parts(vcpu, last, ARRAY_LEN(last), FAIL_RESTORE_FAILED, reterr);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What KVM knows of a vCPU that stands still, and the order in which it is read and put back: MSRs behind CPUID, the TSC
+ * before the deadline that counts by it and the local APIC before both, pending events last.
+ */
+#pragma once
+
+#include <linux/kvm.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define VCPU_MSRS_MAX 256
+
+struct vcpu;
+
+/* Which MSRs this KVM saves. */
+struct msr_list {
+	uint32_t n;
+	uint32_t indices[VCPU_MSRS_MAX];
+};
+
+struct vcpu_state {
+	struct kvm_mp_state mp_state;
+	struct kvm_regs regs;
+	struct kvm_sregs sregs;
+	struct kvm_xcrs xcrs;
+	uint32_t xsave[1024];            /* struct kvm_xsave without its tail: the policy leaves nothing that is larger */
+	struct kvm_debugregs debugregs;
+	struct kvm_lapic_state lapic;
+	struct kvm_vcpu_events events;
+	uint32_t n_msrs;
+	struct kvm_msr_entry msrs[VCPU_MSRS_MAX];
+};
+
+/* Of /dev/kvm. 0 or -errno. */
+int msr_list_read(int kvm_fd, struct msr_list *ret);
+/* The vCPU does not run. SNAPSHOT_FAILED names the ioctl. */
+int vcpu_save(const struct vcpu *vcpu, const struct msr_list *msrs, struct vcpu_state *ret, struct err *reterr);
+/* Into a vCPU that has its CPUID and has not run. RESTORE_FAILED names the ioctl, or the MSR that KVM refused. */
+int vcpu_load(const struct vcpu *vcpu, const struct vcpu_state *state, struct err *reterr);
