@@ -88,6 +88,13 @@ static bool add_pair(json_t **object, const char *text)
 	return json_object_set_new(*object, name, json_string(equals + 1)) == 0;
 }
 
+static bool add_text(json_t **array, const char *text)
+{
+	if (!*array)
+		*array = json_array();
+	return json_array_append_new(*array, json_string(text)) == 0;
+}
+
 bool args_is_text(const char *text)
 {
 	json_t *json = json_string(text); /* which refuses what is not UTF-8 */
@@ -115,6 +122,8 @@ static bool set_arg(const struct arg *arg, const char *text)
 		return clock_parse_duration(text, arg->to) == 0 && *(int64_t *) arg->to > 0;
 	case ARG_PAIRS:
 		return add_pair(arg->to, text);
+	case ARG_TEXTS:
+		return add_text(arg->to, text);
 	}
 	return false;
 }
@@ -166,6 +175,7 @@ static const char *expected(enum arg_type type)
 		return "NAME=VALUE";
 	case ARG_FLAG:
 	case ARG_STRING:
+	case ARG_TEXTS:
 		break;
 	}
 	return "a text in UTF-8";

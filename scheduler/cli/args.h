@@ -16,6 +16,7 @@ enum arg_type {
 	ARG_SIZE_MIB, /* uint64_t *; "512M", "2G"; a bare number is MiB */
 	ARG_DURATION, /* int64_t *, microseconds, above 0 */
 	ARG_PAIRS,    /* json_t **, an object; K=V, may be repeated */
+	ARG_TEXTS,    /* json_t **, an array; may be repeated */
 };
 
 struct arg {

@@ -53,6 +53,7 @@ int sandbox_list(struct cli *cli, const struct command *command, int argc, char 
 int sandbox_info(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_kill(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_exec(struct cli *cli, const struct command *command, int argc, char **argv);
+int sandbox_network(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_stages(struct cli *cli, const struct command *command, int argc, char **argv);
 int stages(struct cli *cli, const struct command *command, int argc, char **argv);
 

@@ -14,6 +14,7 @@
 #include "cli/args.h"
 #include "cli/print.h"
 #include "cli/progress.h"
+#include "cli/sandbox-network.h"
 
 #define POLL_MS "20000"
 #define OUTAGE_US (60 * USEC_PER_SEC) /* how long the API may be away during the watch */
@@ -217,6 +218,18 @@ static void put_wish(json_t *object, const struct wish *wish)
 	put_u64(object, "priority", wish->priority);
 }
 
+static void put_network(json_t *object, const struct network_args *args)
+{
+	json_t *network = json_object();
+
+	if (args->is_closed)
+		(void) json_object_set_new(object, "allow_internet_access", json_false());
+	network_args_put(args, network);
+	if (json_object_size(network) > 0)
+		(void) json_object_set(object, "network", network);
+	json_decref(network);
+}
+
 int sandbox_create(struct cli *cli, const struct command *command, int argc, char **argv)
 {
 	struct create create = { .cli = cli };
@@ -225,6 +238,7 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 	uint64_t vcpus = 0, memory = 0, disk = 0;
 	int64_t timeout_us = 0, setup_timeout_us = 0, queue_us = 0;
 	json_t *env = NULL, *metadata = NULL;
+	struct network_args network = { .allow = NULL };
 	const struct arg args[] = {
 		{ "template", 't', ARG_STRING, &template, "NAME", "Template to start from [base]." },
 		{ "vcpus", 0, ARG_U64, &vcpus, "N", "Virtual CPUs." },
@@ -235,6 +249,7 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 		{ "metadata", 0, ARG_PAIRS, &metadata, "KEY=VALUE", "Note of yours; may be repeated." },
 		{ "setup", 0, ARG_STRING, &setup, "COMMAND", "Run with `sh -c` before the sandbox is ready." },
 		{ "setup-timeout", 0, ARG_DURATION, &setup_timeout_us, "DURATION", "How long the setup may take." },
+		NETWORK_ARGS(network),
 		{ "pool", 0, ARG_STRING, &wish.pool, "NAME", "Pool to place it in." },
 		{ "region", 0, ARG_STRING, &wish.region, "NAME", "Region that the node must be in." },
 		{ "label", 'l', ARG_PAIRS, &wish.labels, "KEY=VALUE", "Label that the node must have; may be repeated." },
@@ -260,6 +275,7 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 		put_u64(create.request, "timeout", (uint64_t) ((timeout_us + USEC_PER_SEC - 1) / USEC_PER_SEC));
 		put_u64(create.request, "setupTimeoutMs", (uint64_t) (setup_timeout_us / USEC_PER_MSEC));
 		put_u64(create.request, "queueTimeoutMs", (uint64_t) (queue_us / USEC_PER_MSEC));
+		put_network(create.request, &network);
 		put_object(create.request, "envVars", env);
 		put_object(create.request, "metadata", metadata);
 		catch_interrupts();
@@ -270,5 +286,6 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 	json_decref(env);
 	json_decref(metadata);
 	json_decref(wish.labels);
+	network_args_deinit(&network);
 	return status;
 }

@@ -182,6 +182,8 @@ const struct command commands_sandbox[] = {
 		"Run a command; its exit status is croft's.\n"
 		"125: croft could not run it; 126: not executable; 127: not found; 124: time limit; 128+n: ended by signal n.",
 		sandbox_exec, NULL },
+	{ "sandbox network", "[OPTION]... ID", "Replace what a running sandbox may reach; without options everything public.",
+		sandbox_network, NULL },
 	{ "sandbox kill", "ID...", "End sandboxes.", sandbox_kill, NULL },
 	{ "sandbox rm", "ID...", NULL, sandbox_kill, NULL },
 	{ "sandbox stages", "ID", "Show the stages of a sandbox's start with their times.", sandbox_stages, NULL },
