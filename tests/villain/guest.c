@@ -101,6 +101,93 @@ static void put_number(uint64_t value)
 	put_text(digits + n);
 }
 
+/* ---- exceptions: none is expected, and none goes without a word (docs/decisions/0002) ---- */
+
+#define VECTORS 32u
+#define STUB_SIZE 16u
+
+struct fault_frame {
+	uint64_t vector, error, rip, cs, flags, rsp, ss;
+};
+
+static struct {
+	uint16_t low, selector, ist_type, middle;
+	uint32_t high, zero;
+} gates[VECTORS] __attribute__((aligned(16)));
+
+void fault_report(const struct fault_frame *frame);
+void fault_stubs(void);
+
+/* A stub for each vector: those without an error code push a zero for it. */
+__attribute__((naked, aligned(16), used)) void fault_stubs(void)
+{
+	__asm__(".set vector, 0\n"
+		".rept 32\n"
+		".balign 16\n"
+		".if (vector != 8) && (vector != 17) && (vector != 21) && ((vector < 10) || (vector > 14))\n"
+		"push $0\n"
+		".endif\n"
+		"push $vector\n"
+		"jmp 1f\n"
+		".set vector, vector + 1\n"
+		".endr\n"
+		".balign 16\n"
+		"1: mov %rsp, %rdi\n"
+		"and $-16, %rsp\n"
+		"call fault_report\n");
+}
+
+static void put_hex(uint64_t value)
+{
+	for (int shift = 60; shift >= 0; shift -= 4)
+		put_char("0123456789abcdef"[value >> shift & 15]);
+	put_char(' ');
+}
+
+/* Says what it was and shuts the CPU down, which it would have done without us. */
+__attribute__((used)) void fault_report(const struct fault_frame *frame)
+{
+	static const struct __attribute__((packed)) {
+		uint16_t limit;
+		uint64_t base;
+	} none = { 0, 0 };
+	uint64_t cr2, cr3;
+
+	__asm__ volatile("mov %%cr2, %0\n\tmov %%cr3, %1" : "=r"(cr2), "=r"(cr3));
+	put_text("fault ");
+	put_number(frame->vector);
+	put_text(" error, rip, rsp, flags, cr2, cr3: ");
+	put_hex(frame->error);
+	put_hex(frame->rip);
+	put_hex(frame->rsp);
+	put_hex(frame->flags);
+	put_hex(cr2);
+	put_hex(cr3);
+	put_text("\n");
+	__asm__ volatile("lidt %0\n\tint3" : : "m"(none));
+}
+
+static void catch_faults(void)
+{
+	struct __attribute__((packed)) {
+		uint16_t limit;
+		uint64_t base;
+	} table = { sizeof(gates) - 1, (uint64_t) (uintptr_t) gates };
+	uint16_t cs;
+
+	__asm__("mov %%cs, %0" : "=r"(cs));
+	for (unsigned int i = 0; i < VECTORS; i++) {
+		uint64_t at = (uint64_t) (uintptr_t) fault_stubs + i * STUB_SIZE;
+
+		gates[i].low = (uint16_t) at;
+		gates[i].selector = cs;
+		gates[i].ist_type = 0x8e00; /* present, interrupt gate */
+		gates[i].middle = (uint16_t) (at >> 16);
+		gates[i].high = (uint32_t) (at >> 32);
+	}
+	__asm__ volatile("lidt %0" : : "m"(table));
+}
+
 /* ---- the port ---- */
 
 uint64_t port_read(struct villain *v, uint32_t offset, unsigned int len)
@@ -266,7 +353,10 @@ void guest_main(void)
 	unsigned int stride = (unsigned int) option("villain.stride=", 1);
 	struct villain_instance instance;
 
+	catch_faults();
 	map_devices();
+	if (option("villain.fault=", 0) == 1) /* does the report work? */
+		*(volatile uint8_t *) (UINT64_C(1) << 40) = 1;
 	if (!start_clock()) {
 		put_text("there is no clock\n");
 		return;

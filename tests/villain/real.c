@@ -163,6 +163,16 @@ static bool is_forgiven(struct suite *suite, const struct villain_instance *inst
 	return true;
 }
 
+/* Whether the guest met an exception, which it should not: then that is the result. */
+static bool is_fault(const char *line, struct watch_result *result)
+{
+	if (strncmp(line, "fault ", 6) != 0)
+		return false;
+	*result = (struct watch_result) { .outcome = OUTCOME_FAIL, .is_guests = true };
+	(void) snprintf(result->text, sizeof(result->text), "%s", line);
+	return true;
+}
+
 /* The cases of one guest. The number of those that were counted; the last one is counted when the guest has ended. */
 static unsigned int run_guest(struct suite *suite, unsigned int first, unsigned int count, unsigned int stride)
 {
@@ -183,7 +193,7 @@ static unsigned int run_guest(struct suite *suite, unsigned int first, unsigned 
 			result = (struct watch_result) { .outcome = OUTCOME_FAIL, .text = "the guest does not say what it does" };
 			goes_on = false;
 		}
-		goes_on = goes_on && watch_line(&watch, CASE_MSEC, line, &result); /* end */
+		goes_on = goes_on && watch_line(&watch, CASE_MSEC, line, &result) && !is_fault(line, &result); /* end */
 		if (goes_on) {
 			const char *rest = strchr(line + 4, ' ');
 
