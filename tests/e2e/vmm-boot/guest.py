@@ -22,11 +22,11 @@ class Guest:
     """A VM that runs the probe, with two disks and vsock."""
 
     def __init__(self, env, name, end, vcpus=1, memory=256, cmdline="", quick=False, tap=None, mac=b"", balloon=False,
-                 cid=3, patience=120, restore=None, upper=None):
-        """restore: (state, memory) of a snapshot; upper: the disk that goes with it."""
+                 cid=3, patience=120, restore=None, upper=None, console=None):
+        """console: the path of one that is no file of its own. restore: (state, memory) of a snapshot; upper: the disk that goes with it."""
         self.run = os.path.join(env.directory, name)
         os.makedirs(self.run)
-        self.console = os.path.join(self.run, "console")
+        self.console = console or os.path.join(self.run, "console")
         self.base, self.upper = os.path.join(self.run, "base"), os.path.join(self.run, "upper")
         with open(self.base, "wb") as f:
             f.write(b"croft test disk\n".ljust(1 << 20, b"x"))
@@ -123,3 +123,8 @@ def ask(guest, port, line):
         if not more:
             return data.decode()
         data += more
+
+
+def rss_mib(pid):
+    with open("/proc/%d/status" % pid) as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS:")) // 1024

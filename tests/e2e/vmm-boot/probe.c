@@ -10,6 +10,8 @@
  * touches and frees as many and repeats the number, 12 answers with /proc/interrupts, 13 takes a number of MiB, writes
  * as many to the second disk, reads them back and answers with how many blocks differ, 14 answers with the clocks in ns
  * (monotonic, real time) and the boot id, 16 with a number that a process counts up from the first question on, 15 takes a number of ms, sleeps and answers with how many ns that took by the monotonic clock.
+ * 17 takes a number of connections, makes as many to CID 2, port 5, holds what it gets as long as descriptors last, and
+ * answers with how many were accepted and how many refused, 18 takes a number of MiB and writes as many to the console.
  * 7, 8 and 10 also on TCP where probe.ip=... gives eth0 an address; probe.host=... is then pinged.
  */
 #include <errno.h>
@@ -33,6 +35,7 @@
 #include <sys/mount.h>
 #include <sys/random.h>
 #include <sys/reboot.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -460,13 +463,53 @@ static void serve_sleep(int fd)
 		(unsigned long long) (clock_ns(CLOCK_MONOTONIC) - began)));
 }
 
+static void serve_connects(int fd)
+{
+	struct sockaddr_vm to = { .svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_HOST, .svm_port = 5 };
+	struct rlimit limit = { 2000, 2000 };
+	uint64_t n = read_number(fd), accepted = 0, refused = 0;
+	char line[64];
+
+	(void) setrlimit(RLIMIT_NOFILE, &limit);
+	for (uint64_t i = 0; i < n; i++) {
+		int one = vsock_socket();
+
+		if (connect(one, (struct sockaddr *) &to, sizeof(to)) < 0)
+			refused++;
+		else if (++accepted < 1900)
+			continue; /* held */
+		(void) close(one);
+	}
+	(void) !write(fd, line, (size_t) snprintf(line, sizeof(line), "%llu %llu\n", (unsigned long long) accepted,
+		(unsigned long long) refused));
+}
+
+static void serve_console(int fd)
+{
+	static char block[65536];
+	uint64_t n = read_number(fd) * ((1 << 20) / sizeof(block));
+	int console = open("/dev/console", O_WRONLY);
+
+	(void) memset(block, 'x', sizeof(block));
+	for (uint64_t i = 0; i < n; i++)
+		for (size_t done = 0; done < sizeof(block);) {
+			ssize_t w = write(console, block + done, sizeof(block) - done);
+
+			if (w <= 0)
+				return;
+			done += (size_t) w;
+		}
+	(void) !write(fd, "done\n", 5);
+}
+
 static const struct {
 	unsigned int port;
 	void (*serve)(int fd);
 	bool on_tcp;
 } services[] = { { 7, serve_echo, true }, { 8, serve_source, true }, { 9, NULL, false }, { 10, serve_sink, true },
 	{ 11, serve_touch, false }, { 12, serve_interrupts, false }, { 13, serve_disk, false }, { 14, serve_clocks, false },
-	{ 15, serve_sleep, false }, { 16, serve_counter, false } };
+	{ 15, serve_sleep, false }, { 16, serve_counter, false },
+	{ 17, serve_connects, false }, { 18, serve_console, false } };
 #define N_SERVICES (sizeof(services) / sizeof(services[0]))
 
 static int listen_on(unsigned int port, bool is_tcp)

@@ -271,7 +271,10 @@ class Vmm:
         """Whether the guest accepts."""
         line = b""
         while not line.endswith(b"\n"):
-            byte = s.recv(1)
+            try:
+                byte = s.recv(1)
+            except ConnectionResetError:
+                byte = b""
             if not byte:
                 return False
             line += byte
