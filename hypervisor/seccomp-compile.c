@@ -40,7 +40,7 @@
 #define INSTRUCTIONS_MAX 4096
 
 enum { S = 1 << THREAD_START, L = 1 << THREAD_LOOP, V = 1 << THREAD_VCPU, D = 1 << THREAD_DISK };
-enum seen { SEEN, HOST, ERROR };
+enum seen { SEEN, HOST, ERROR, HOT };
 
 struct row {
 	unsigned int threads;
@@ -82,8 +82,8 @@ static int add_rows(scmp_filter_ctx filter, enum thread_kind kind, bool others, 
 			return fail(row->name, ENOSYS);
 		if (((row->threads & 1u << kind) == 0) != others)
 			continue;
-		r = seccomp_rule_add_array(filter, is_counting ? SCMP_ACT_TRACE(mark) : SCMP_ACT_ALLOW, number, row->n,
-			row->conditions);
+		r = seccomp_rule_add_array(filter, is_counting && row->seen != HOT ? SCMP_ACT_TRACE(mark) : SCMP_ACT_ALLOW,
+			number, row->n, row->conditions);
 		if (r < 0 && r != -EEXIST) /* the same conditions for another kind of thread */
 			return fail(row->name, -r);
 	}
@@ -166,7 +166,7 @@ static void print_programs(void)
 /* One row a line for the tool that counts: number, threads, when it is seen, call, reason. */
 static void print_rows(void)
 {
-	static const char *const seen[] = { "seen", "host", "error" };
+	static const char *const seen[] = { "seen", "host", "error", "hot" };
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		char threads[THREAD_MAX_ + 1];
