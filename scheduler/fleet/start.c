@@ -164,16 +164,6 @@ static void dispatch(struct fleet *fleet, struct sandbox *sandbox, struct node *
 /* It is where it was: the room and a start slot are the tenant's from now on, and nothing was waited for. */
 void fleet_start_taken(struct fleet *fleet, struct sandbox *sandbox)
 {
-	struct note *was = fleet_sandbox_note_slot(sandbox);
-
-	if (was) { /* a late word about the warm generation is no lie */
-		was->stage = STAGE_PLACE;
-		was->outcome = RESULT_SKIPPED;
-		was->generation = sandbox->record.took;
-		was->began_us = fleet->now.real_usec;
-		memcpy(was->node, sandbox->record.node, sizeof(was->node));
-		(void)snprintf(was->reason, sizeof(was->reason), "warm");
-	}
 	fleet_sandbox_reserve(fleet, sandbox, true);
 	send_off(fleet, sandbox, 0);
 }

@@ -15,6 +15,7 @@
  * starts it cold.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "fleet/internal.h"
@@ -361,11 +362,23 @@ static int take_over(struct fleet *fleet, struct sandbox *sandbox, const struct 
 	return 0;
 }
 
+/* How it became ready is not its tenant's. Where it was stays: a late word of such a node is no lie. */
 static void forget_notes(struct sandbox *sandbox)
 {
-	for (size_t i = 0; i < sandbox->n_notes; i++)
-		free(sandbox->notes[i].failure);
-	sandbox->n_notes = 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < sandbox->n_notes; i++) {
+		struct note *note = &sandbox->notes[i];
+
+		free(note->failure);
+		note->failure = NULL;
+		if (note->stage != STAGE_PLACE || !*note->node)
+			continue;
+		note->outcome = RESULT_SKIPPED;
+		(void)snprintf(note->reason, sizeof(note->reason), "warm");
+		sandbox->notes[n++] = *note;
+	}
+	sandbox->n_notes = n;
 }
 
 struct sandbox *fleet_warm_claim(

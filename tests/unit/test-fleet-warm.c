@@ -412,6 +412,32 @@ START_TEST(test_late_words_about_the_warm_generation)
 }
 END_TEST
 
+/* Its first start failed on another node, which did not hear yet that this was recorded: that one is no liar either. */
+START_TEST(test_late_words_of_the_node_where_it_failed_before)
+{
+	struct start first;
+	char id[ID_SIZE];
+
+	set_warm(1, 1, 3600);
+	pass(1);
+	first = rig.starts[0];
+	rig.n_starts = 0;
+	report(&first, REPORT_ENDED); /* without a reason: another node is tried */
+	ck_assert_uint_eq(rig.n_starts, 1);
+	ck_assert_str_ne(rig.starts[0].node, first.node);
+	answer_starts();
+	memcpy(id, pick(512), ID_SIZE);
+	ck_assert_str_eq(id, first.sandbox);
+	create(id, 512);
+	report(&first, REPORT_ENDED);
+	ck_assert_uint_eq(rig.out.n_notices, 0);
+	ck_assert_uint_eq(rig.n_stops, 0);
+	answer_starts();
+	ck_assert_uint_eq(rig.n_replies, 1);
+	ck_assert(!err_is_set(&rig.err));
+}
+END_TEST
+
 /* What nobody asked for makes room for who asks. */
 START_TEST(test_a_request_without_room_comes_first)
 {
@@ -440,6 +466,7 @@ int main(void)
 	tcase_add_test(tcase, test_a_claim_on_a_draining_node_is_refused);
 	tcase_add_test(tcase, test_the_old_are_renewed_and_the_surplus_is_ended);
 	tcase_add_test(tcase, test_late_words_about_the_warm_generation);
+	tcase_add_test(tcase, test_late_words_of_the_node_where_it_failed_before);
 	tcase_add_test(tcase, test_a_request_without_room_comes_first);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
