@@ -29,6 +29,8 @@ enum plant {
 	PLANT_EMPTY_SET_DESTROYS,      /* node: a partial or empty set destroys what it does not name */
 	PLANT_CLAIM_NOT_COMPARED,      /* fleet: a warm VM is claimed without compare-and-set */
 	PLANT_DRAIN_RACES_CLAIM,       /* fleet: a claim does not look whether its node is drained */
+	PLANT_LEASE_ON_WALL_CLOCK,     /* node, VMM: a lease ends by the clock that people and time servers set */
+	PLANT_REPLACED_BEFORE_STOP,    /* fleet: a replacement starts before the lease of the former VM is over */
 	PLANT_MAX_,
 
 	/* the virtual hardware, which tests/villain/planted must find */

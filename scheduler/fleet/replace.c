@@ -64,6 +64,8 @@ void fleet_pools_free(struct fleet *fleet)
 
 int64_t fleet_node_lost_after(const struct fleet *fleet, const struct node *node)
 {
+	if (PLANTED(REPLACED_BEFORE_STOP) && fleet_node_lease_ms(node))
+		return node->policy->self_stop_after_usec / 2;
 	return node->policy && node->policy->lost_after_usec ? node->policy->lost_after_usec
 							     : fleet->config.lost_after_usec;
 }
@@ -100,6 +102,8 @@ static bool has_stopped(const struct fleet *fleet, const struct node *node)
 {
 	int64_t lease = node->record.lease_ms * USEC_PER_MSEC;
 
+	if (PLANTED(REPLACED_BEFORE_STOP))
+		return true;
 	return lease > 0 && lease + SELF_STOP_MARGIN_USEC <= fleet_node_lost_after(fleet, node);
 }
 

@@ -16,6 +16,7 @@
 
 struct totals {
 	uint64_t seeds, faults, violations, steps, creates, acks, deletes, claims, claims_refused;
+	uint64_t leases_over, replaced;
 	uint64_t deletes_in[SANDBOX_STATE_MAX_];
 };
 
@@ -40,6 +41,8 @@ static void run_seed(uint64_t seed, bool heal, bool verbose, struct totals *tota
 	totals->deletes += sim->deletes;
 	totals->claims += sim->claims;
 	totals->claims_refused += sim->claims_refused;
+	totals->leases_over += sim->leases_over;
+	totals->replaced += sim->replaced;
 	for (unsigned int i = 0; i < SANDBOX_STATE_MAX_; i++)
 		totals->deletes_in[i] += sim->deletes_in[i];
 	if (sim->violations)
@@ -72,6 +75,8 @@ static const char *const plants[PLANT_MAX_] = {
 	[PLANT_EMPTY_SET_DESTROYS] = "empty set destroys",
 	[PLANT_CLAIM_NOT_COMPARED] = "claim without compare-and-set",
 	[PLANT_DRAIN_RACES_CLAIM] = "drain racing a claim",
+	[PLANT_LEASE_ON_WALL_CLOCK] = "lease on the wall clock",
+	[PLANT_REPLACED_BEFORE_STOP] = "replacement before self-stop",
 };
 
 static int run(uint64_t first, uint64_t last, const char *kept, bool heal, bool verbose)
@@ -105,7 +110,8 @@ static bool covered(const struct totals *totals)
 				sandbox_state_name((enum sandbox_state)i));
 			return totals->seeds < COVERING_SEEDS;
 		}
-	return totals->seeds < COVERING_SEEDS || (totals->claims && totals->claims_refused);
+	return totals->seeds < COVERING_SEEDS ||
+	       (totals->claims && totals->claims_refused && totals->leases_over && totals->replaced);
 }
 
 /* Seeds that once showed a mistake: a file with one number at the beginning of each line. */
@@ -138,6 +144,8 @@ static int run(uint64_t first, uint64_t last, const char *kept, bool heal, bool 
 		run_seed(seed, heal, verbose, &totals);
 	printf("warm sandboxes claimed %llu, refused %llu\n", (unsigned long long)totals.claims,
 		(unsigned long long)totals.claims_refused);
+	printf("leases that ran out %llu, sandboxes replaced %llu\n",
+		(unsigned long long)totals.leases_over, (unsigned long long)totals.replaced);
 	printf("steps %llu, creates %llu, acknowledged %llu, deletes %llu:",
 		(unsigned long long)totals.steps, (unsigned long long)totals.creates,
 		(unsigned long long)totals.acks, (unsigned long long)totals.deletes);

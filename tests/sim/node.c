@@ -9,7 +9,7 @@
 
 #include "sim.h"
 
-static struct moment node_now(const struct sim *sim, const struct sim_node *node)
+struct moment node_now(const struct sim *sim, const struct sim_node *node)
 {
 	return (struct moment){
 		.mono_usec = sim->now_usec + node->mono_offset + USEC_PER_SEC,
@@ -176,6 +176,7 @@ static void deliver_result(
 		break;
 	case SV_EV_GUEST_HELLO:
 	case SV_EV_ADOPTED:
+		event.guest.lease_left_ms = vm ? lease_left_ms(sim, node, vm) : 0;
 		event.guest.boot_id = "guest-boot";
 		event.guest.err = &result->err;
 		break;
@@ -241,6 +242,7 @@ static void act_start(struct sim *sim, struct sim_node *node, const struct sv_ac
 	if (!vm || vm->is_started)
 		return;
 	vm->is_started = true;
+	lease_set(sim, node, vm, &action->lease);
 	if (node->is_broken) {
 		result = plan_result(sim, node, action, SV_EV_VMM_EXITED, in);
 		result->exit = SV_EXIT_START_FAILED;
@@ -268,6 +270,33 @@ static void act_start(struct sim *sim, struct sim_node *node, const struct sv_ac
 		return; /* the guest never answers */
 	plan_result(sim, node, action, SV_EV_GUEST_HELLO, in + sim_between(sim, 0, 300000))->vm =
 		vm->number;
+}
+
+static void act_renew(struct sim *sim, struct sim_node *node, const struct sv_action *action)
+{
+	struct vm *vm = vm_by_dir(node, action->vmm.run_dir);
+
+	if (vm)
+		lease_set(sim, node, vm, &action->lease);
+}
+
+/* Its VM ends itself; whoever watches it sees that. */
+void node_lease(struct sim *sim, const struct sim_event *event)
+{
+	struct sim_node *node = &sim->nodes[event->node];
+	struct vm *vm = vm_by_number(node, event->life);
+	struct sv_action action = { 0 };
+	struct result *result;
+
+	if (!vm || !lease_is_over(sim, node, vm))
+		return;
+	vm_dies(sim, vm);
+	if (!node->core || vm->attached != node->life)
+		return;
+	action.generation = vm->generation;
+	memcpy(action.sandbox, vm->sandbox, sizeof(action.sandbox));
+	result = plan_result(sim, node, &action, SV_EV_VMM_EXITED, 0);
+	result->exit = SV_EXIT_LEASE;
 }
 
 /* Of a start, or of a warm VM that goes on under the next generation. */
@@ -387,6 +416,9 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 		break;
 	case SV_DO_START_VMM:
 		act_start(sim, node, action);
+		break;
+	case SV_DO_RENEW_VMM:
+		act_renew(sim, node, action);
 		break;
 	case SV_DO_ADOPT_VMM:
 		act_adopt(sim, node, action);

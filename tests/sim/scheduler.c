@@ -76,6 +76,18 @@ static void check_history(struct sim *sim, const struct sandbox_record *record)
 			failure_info(record->failure.code)->name, record->failure.msg);
 }
 
+/* Its former VM must be gone: check_spawn() looks when the next one begins, which may fail as any start. */
+static void count_replaced(struct sim *sim, const struct sandbox_record *record)
+{
+	struct truth *truth = sim_truth(sim, record->id);
+
+	if (truth->incarnation && record->incarnation > truth->incarnation) {
+		sim->replaced++;
+		truth->was_hurt = true;
+	}
+	truth->incarnation = record->incarnation;
+}
+
 static void make_durable(struct sim *sim, const struct fleet_actions *actions)
 {
 	struct sim_scheduler *scheduler = &sim->scheduler;
@@ -86,6 +98,7 @@ static void make_durable(struct sim *sim, const struct fleet_actions *actions)
 		switch (put->type) {
 		case FLEET_PUT_SANDBOX:
 			sim_truth(sim, put->id)->is_canary = strchr(put->sandbox->tenant, ':');
+			count_replaced(sim, put->sandbox);
 			store_put(&scheduler->live, put->sandbox);
 			break;
 		case FLEET_PUT_HISTORY:
@@ -389,6 +402,11 @@ static void load(struct sim *sim)
 	struct fleet_event event = { .type = FLEET_LOAD_POOL };
 	struct stored *stored;
 
+	if (sim_has_leases(sim)) {
+		pool.replace_on_loss = true;
+		pool.lost_after_usec = 25 * USEC_PER_SEC;
+		pool.self_stop_after_usec = 12 * USEC_PER_SEC;
+	}
 	event.pool = &pool;
 	scheduler_step(sim, &event);
 	event.type = FLEET_LOAD_NODE;
@@ -425,6 +443,8 @@ void scheduler_start(struct sim *sim)
 		config.recall_timeout_usec = 8 * USEC_PER_SEC;
 		config.stop_timeout_usec = 10 * USEC_PER_SEC;
 	}
+	if (sim_has_leases(sim))
+		config.grace_usec = 30 * USEC_PER_SEC; /* else nothing is lost before the faults end */
 	memcpy(config.lineage, "aaaaaaaaaaaaaaaaaaaa", ID_SIZE);
 	scheduler->life++;
 	scheduler->tick_usec = 0;

@@ -50,6 +50,7 @@ enum sim_event_type {
 	SIM_NODE_TICK,  /* node */
 	SIM_NODE_START, /* node */
 	SIM_RESULT,     /* node, life, result */
+	SIM_LEASE,      /* node; life: which VM */
 	SIM_CLIENT,
 	SIM_FAULT,
 };
@@ -92,6 +93,8 @@ struct vm {
 	bool is_alive;
 	bool is_started;
 	uint64_t attached; /* life of the agent that watches it; 0: none */
+	int64_t lease_until_usec; /* boot time of the host; 0: it has none */
+	bool lease_planned;       /* it will be looked at */
 	struct vm *next;
 };
 
@@ -166,6 +169,7 @@ struct truth {
 	bool is_canary;      /* the scheduler's own */
 	bool was_hurt;       /* we killed its VM or its host: it may end by itself */
 	unsigned int n_live; /* VMs now */
+	uint32_t incarnation; /* 0: not seen */
 	uint64_t spawned;    /* highest generation that was spawned */
 	uint64_t sent;       /* highest generation that was placed and sent */
 	uint64_t broken_told; /* highest generation of which a node told that it has no KVM */
@@ -190,6 +194,7 @@ struct sim {
 	struct truth *truths;
 	uint64_t steps, faults, violations, creates, acks, deletes;
 	uint64_t claims, claims_refused;
+	uint64_t leases_over, replaced;
 	uint64_t deletes_in[SANDBOX_STATE_MAX_];
 	char seen_warm[ID_SIZE]; /* a warm sandbox that some client saw a while ago */
 	bool fleet_stepped;     /* since the last check */
@@ -236,7 +241,15 @@ void scheduler_tick(struct sim *sim);
 void scheduler_commit(struct sim *sim, uint64_t life);
 void scheduler_free(struct sim *sim);
 
+/* ---- lease.c ---- */
+bool sim_has_leases(const struct sim *sim);
+void lease_set(struct sim *sim, struct sim_node *node, struct vm *vm, const struct sv_lease *lease);
+uint64_t lease_left_ms(const struct sim *sim, const struct sim_node *node, const struct vm *vm);
+bool lease_is_over(struct sim *sim, struct sim_node *node, struct vm *vm); /* it ends itself now */
+
 /* ---- node.c ---- */
+struct moment node_now(const struct sim *sim, const struct sim_node *node);
+void node_lease(struct sim *sim, const struct sim_event *event);
 void node_start(struct sim *sim, struct sim_node *node);
 void node_crash(struct sim *sim, struct sim_node *node);
 void node_reboot(struct sim *sim, struct sim_node *node);

@@ -263,6 +263,7 @@ static bool deliver_small(
 	struct destroy_command destroy;
 	struct update_command update;
 	struct report_ack ack;
+	struct lease_grant lease;
 	struct err err = ERR_NULL;
 	int r = 0;
 
@@ -286,6 +287,11 @@ static bool deliver_small(
 		r = report_ack_decode(envelope->report_ack, &ack, NULL);
 		event->type = SV_EV_REPORT_ACK;
 		event->ack = &ack;
+		break;
+	case CROFT__ENVELOPE__BODY_LEASE:
+		lease_grant_decode(envelope->lease, &lease);
+		event->type = SV_EV_LEASE;
+		event->lease = &lease;
 		break;
 	case CROFT__ENVELOPE__BODY_REFUSED:
 		failure_decode(envelope->refused->failure, &err);

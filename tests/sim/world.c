@@ -211,6 +211,20 @@ static void old_leader_speaks(struct sim *sim)
 	sim_to_node(sim, node->number, node->conn, wire_pack_send(&send, sim->scheduler.epoch - 1));
 }
 
+/* All at once: the link is cut for longer than the node may be silent, the agent is killed, and the clock that people set
+ * goes back. What ends a VM there in time is its VMM alone. */
+static void cut_and_killed(struct sim *sim, struct sim_node *node)
+{
+	sim_log(sim, "FAULT node %d cut, its agent killed, its wall clock set back", node->number);
+	node->cut_until_usec =
+		MIN(sim->now_usec + sim_between(sim, 40, 70) * USEC_PER_SEC, CHAOS_USEC);
+	node->real_offset -= sim_between(sim, 0, 600) * USEC_PER_SEC;
+	if (rng_below(&sim->rng, 2))
+		node_crash(sim, node);
+	else
+		node_disconnect(sim, node);
+}
+
 static void fault(struct sim *sim)
 {
 	struct sim_node *node = &sim->nodes[rng_below(&sim->rng, (uint64_t)sim->n_nodes)];
@@ -219,7 +233,7 @@ static void fault(struct sim *sim)
 	if (!sim_is_chaos(sim))
 		return;
 	sim->faults++;
-	switch (rng_below(&sim->rng, 19)) {
+	switch (rng_below(&sim->rng, 21)) {
 	case 0:
 	case 1:
 		sim_log(sim, "FAULT node %d cut", node->number);
@@ -280,6 +294,10 @@ static void fault(struct sim *sim)
 		break;
 	case 17:
 		scheduler_drain(sim, node->number);
+		break;
+	case 19:
+	case 20:
+		cut_and_killed(sim, node);
 		break;
 	case 18:
 		sim_log(sim, "FAULT node %d is cordoned, another is not any more", node->number);
@@ -342,6 +360,9 @@ static void dispatch(struct sim *sim, struct sim_event *event)
 		break;
 	case SIM_RESULT:
 		node_result(sim, event);
+		break;
+	case SIM_LEASE:
+		node_lease(sim, event);
 		break;
 	case SIM_CLIENT:
 		client_act(sim);
