@@ -55,7 +55,7 @@ struct file_job {
 	enum sv_event_type result;
 	uint64_t generation;
 	char id[ID_SIZE];
-	bool has_failed;
+	bool has_failed, keeps_disk;
 	void (*act)(struct file_job *job);
 	char dir[PATH_MAX];     /* the sandbox's own in the state directory */
 	char run_dir[PATH_MAX]; /* "": none */
@@ -102,6 +102,7 @@ static void start_file_job(struct sandbox *sandbox, enum sv_event_type result,
 		job->cache = sandbox->agent->options->cache;
 		job->state = sandbox->agent->options->state;
 		job->has_failed = sandbox->has_failed;
+		job->keeps_disk = sandbox->keeps_disk;
 		(void)snprintf(job->id, sizeof(job->id), "%s", sandbox->id);
 		(void)snprintf(job->run_dir, sizeof(job->run_dir), "%s", sandbox->run_dir);
 		/* the same key as the journal's: a removal never overtakes the disk that it removes
@@ -130,7 +131,7 @@ static void act_make_disk(struct file_job *job)
 		(void)disk_make(job->cache, job->disk_mib, path, &job->err);
 }
 
-/* All of the sandbox's directory but its journal, then the run directory: can be repeated at any
+/* All of the sandbox's directory but its journal, and its disk where that is kept, then the run directory: can be repeated at any
  * point. */
 static void act_remove(struct file_job *job)
 {
@@ -140,7 +141,8 @@ static void act_remove(struct file_job *job)
 
 	while (dir && (entry = readdir(dir))) {
 		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") ||
-			!strncmp(entry->d_name, "state", strlen("state")))
+			!strncmp(entry->d_name, "state", strlen("state")) ||
+			(job->keeps_disk && !strcmp(entry->d_name, DISK_NAME)))
 			continue;
 		if (unlinkat(dirfd(dir), entry->d_name, 0) < 0 && errno != ENOENT)
 			r = -errno;
@@ -317,6 +319,7 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 		sandbox_cancel(sandbox);
 		break;
 	case SV_DO_REMOVE_FILES:
+		sandbox->keeps_disk = action->keep_disk;
 		sandbox_give_back_network(sandbox);
 		break;
 	default:

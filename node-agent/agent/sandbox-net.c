@@ -258,7 +258,7 @@ static void take_listed(struct agent *agent, const struct helper_slot *slot)
 	struct sv_view view;
 
 	if (supervisor_get(agent->supervisor, slot->sandbox, &view) == 0) {
-		if (sandbox && view.spec && view.state != SV_REMOVING && view.state != SV_ENDED)
+		if (sandbox && view.spec && view.state < SV_REMOVING)
 			set_again(sandbox, view.spec);
 		return;
 	}

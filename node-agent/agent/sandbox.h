@@ -45,6 +45,7 @@ struct sandbox {
 
 	char run_dir[PATH_MAX]; /* "": none yet */
 	bool has_failed;        /* its console is kept */
+	bool keeps_disk;        /* when its files are removed */
 	struct vmm *vmm;
 	bool vmm_is_gone; /* its end was posted; freed with the next turn */
 	struct vmm_exit end; /* while its helper is asked how */

@@ -68,6 +68,15 @@ static void grave_dig(struct supervisor *sv, const char *id, uint64_t generation
 	sv->n_graves++;
 }
 
+void sv_bury(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	const struct sv_journal *journal = &sandbox->journal;
+
+	grave_dig(sv, journal->sandbox, journal->generation, journal->end_reason, NULL);
+	(void)sv_emit(sv, SV_DO_JOURNAL_REMOVE, sandbox);
+	sv_sandbox_remove(sv, sandbox);
+}
+
 /* ---- admission ---- */
 
 struct usage {
@@ -81,8 +90,9 @@ static void usage_sum(const struct supervisor *sv, struct usage *ret)
 
 	*ret = (struct usage){ 0 };
 	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next) {
-		if (sandbox->journal.state == SV_ENDED && !sandbox->is_bad)
-			continue;
+		if (!sandbox->is_bad && (sandbox->journal.state == SV_ENDED || sandbox->journal.state == SV_KEPT ||
+					       sandbox->journal.state == SV_DROPPING))
+			continue; /* a disk that is kept is as good as free: its sandbox or nobody takes it */
 		ret->sandboxes++;
 		if (!sandbox->journal.spec)
 			continue;
@@ -290,7 +300,14 @@ static bool create_known(
 	}
 	if (command->took == journal->generation && journal->state == SV_ADOPTING)
 		return true; /* whether it is there is known soon; the command comes again */
+	if (journal->state == SV_KEPT && admit(sv, command, &err) < 0) {
+		refuse(sv, command, &err);
+		return true;
+	}
+	if (sv_keep_resume(sv, sandbox, command))
+		return true;
 	if (journal->state != SV_ENDED) { /* the older one goes first; the command comes again */
+		sv_keep_drop(sv, sandbox);
 		sv_end(sv, sandbox, END_SUPERSEDED, NULL);
 		return true;
 	}
@@ -347,7 +364,8 @@ void sv_on_destroy(struct supervisor *sv, const struct destroy_command *command)
 		gone(sv, command);
 		return;
 	}
-	if (journal->state == SV_ENDED) {
+	sv_keep_drop(sv, sandbox);
+	if (journal->state == SV_ENDED || journal->state == SV_DROPPING) {
 		sv_report_again(sv, sandbox);
 		if (journal->generation < command->generation)
 			gone(sv, command);
@@ -390,9 +408,6 @@ void sv_on_report_ack(struct supervisor *sv, const struct report_ack *ack)
 	if (ack->version < journal->report_version)
 		return;
 	sandbox->report_due_usec = NEVER;
-	if (journal->state != SV_ENDED)
-		return;
-	grave_dig(sv, journal->sandbox, journal->generation, journal->end_reason, NULL);
-	(void)sv_emit(sv, SV_DO_JOURNAL_REMOVE, sandbox);
-	sv_sandbox_remove(sv, sandbox);
+	if (journal->state == SV_ENDED)
+		sv_bury(sv, sandbox);
 }

@@ -30,6 +30,7 @@ void sv_end(struct supervisor *sv, struct sv_sandbox *sandbox, enum end_reason r
 
 	if (sv_is_ending(state))
 		return;
+	sv_keep_judge(sv, sandbox, reason == END_FAILED ? failure : NULL);
 	sandbox->journal.end_reason = reason;
 	if (failure)
 		sandbox->journal.failure = *failure;
@@ -61,6 +62,12 @@ void sv_end_resume(struct supervisor *sv, struct sv_sandbox *sandbox)
 	sandbox->ending_usec = sv->now.mono_usec;
 	sv_stage_begin(sv, sandbox);
 	sandbox->journal.report_version += VERSION_GAP;
+	if (sandbox->journal.state == SV_KEPT || sandbox->journal.state == SV_DROPPING) {
+		sandbox->journal.state = SV_DROPPING; /* who comes back promises nothing of it */
+		sandbox->report_due_usec = sv->now.mono_usec;
+		sv_remove_files(sv, sandbox);
+		return;
+	}
 	if (sandbox->journal.state == SV_REMOVING ||
 		strcmp(sandbox->journal.vmm.host_boot_id, sv->config.host_boot_id) != 0) {
 		sandbox->journal.state = SV_REMOVING;
@@ -89,16 +96,19 @@ void sv_kill_timeout(struct supervisor *sv, struct sv_sandbox *sandbox)
 
 void sv_remove_files(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
+	struct sv_action *action = sv_emit(sv, SV_DO_REMOVE_FILES, sandbox);
+
 	sandbox->removals++;
 	sandbox->deadline_usec = sv->now.mono_usec + sv->config.disk_timeout_usec;
-	(void)sv_emit(sv, SV_DO_REMOVE_FILES, sandbox);
+	if (action)
+		action->keep_disk = sandbox->keeps;
 }
 
 void sv_on_removed(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
 {
-	bool is_removed = !err || err->code == FAIL_NONE;
+	bool is_removed = !err || err->code == FAIL_NONE, was_kept = sandbox->journal.state == SV_DROPPING;
 
-	if (sandbox->journal.state != SV_REMOVING)
+	if (sandbox->journal.state != SV_REMOVING && !was_kept)
 		return;
 	if (!is_removed && sandbox->removals < REMOVALS_MAX) {
 		sandbox->deadline_usec = sv->now.mono_usec + sv->config.remove_retry_usec;
@@ -106,8 +116,19 @@ void sv_on_removed(struct supervisor *sv, struct sv_sandbox *sandbox, const stru
 	}
 	if (!is_removed)
 		sv_emit_event(sv, "files-left", sandbox, err);
+	if (was_kept) {
+		sv_sandbox_move(sv, sandbox, SV_ENDED);
+		sv_emit_journal(sv, sandbox, SV_WRITE_NONE);
+		if (sandbox->report_due_usec == NEVER) /* its end was acknowledged while it was kept */
+			sv_bury(sv, sandbox);
+		return;
+	}
 	sv_stage_end(sv, sandbox, STAGE_STOP, is_removed ? RESULT_OK : RESULT_FAILED, NULL,
 		is_removed ? NULL : err);
+	if (is_removed && sandbox->keeps) {
+		sv_keep(sv, sandbox);
+		return;
+	}
 	sv_sandbox_move(sv, sandbox, SV_ENDED);
 	sv_emit_journal(sv, sandbox, SV_WRITE_NONE);
 	sv_report(sv, sandbox);
@@ -159,6 +180,8 @@ static enum fail_stage stage_of(const struct sv_sandbox *sandbox, bool reached_u
 	case SV_STOPPING:
 	case SV_KILLING:
 	case SV_REMOVING:
+	case SV_KEPT:
+	case SV_DROPPING:
 	case SV_ENDED:
 	case SV_STATE_MAX_:
 		break;
@@ -195,6 +218,7 @@ static void ended_by_itself(
 	bool off = sandbox->journal.state == SV_RUNNING && event->exited.reason == SV_EXIT_POWEROFF;
 
 	exit_failure(sandbox, event, &err);
+	sv_keep_judge(sv, sandbox, off ? NULL : &err);
 	if (off)
 		sv_stage_end(sv, sandbox, STAGE_RUN, RESULT_OK, NULL, NULL);
 	else
@@ -234,6 +258,8 @@ void sv_on_exit(struct supervisor *sv, struct sv_sandbox *sandbox, const struct 
 	case SV_DISK:
 	case SV_NETWORK:
 	case SV_REMOVING:
+	case SV_KEPT:
+	case SV_DROPPING:
 	case SV_ENDED:
 	case SV_STATE_MAX_:
 		return;

@@ -41,6 +41,10 @@ struct sv_sandbox {
 	char network_operation[ID_SIZE];     /* that asked for it */
 	struct err update_failure;           /* of journal.updated */
 	bool awaits_network;      /* warm: its new owner's policy is being set */
+	bool is_own_start;        /* under way since before its disk was made, in this life of the agent */
+	bool keeps;               /* its start failed; the next attempt may have its disk */
+	bool is_resumed;          /* its disk was made by the attempt before */
+	enum sv_state failed_in;  /* of that attempt */
 	bool awaits_lease;        /* confined, and not started before there is a lease for it */
 	int64_t lease_until_usec; /* boot time: its VM has ended itself then; 0: it has no lease */
 	UT_hash_handle hh;
@@ -138,6 +142,13 @@ void sv_kill(struct supervisor *sv, struct sv_sandbox *sandbox);
 void sv_remove_files(struct supervisor *sv, struct sv_sandbox *sandbox);
 void sv_kill_timeout(struct supervisor *sv, struct sv_sandbox *sandbox);
 
+/* ---- keep.c: what a failed start leaves to the next ---- */
+void sv_keep_judge(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *failure);
+void sv_keep(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_keep_drop(struct supervisor *sv, struct sv_sandbox *sandbox);
+/* Whether the create takes over what is kept; then it is under way. */
+bool sv_keep_resume(struct supervisor *sv, struct sv_sandbox *sandbox, const struct create_command *command);
+
 /* ---- command.c: what the scheduler asks ---- */
 void sv_on_create(struct supervisor *sv, const struct create_command *command);
 void sv_on_destroy(struct supervisor *sv, const struct destroy_command *command);
@@ -145,6 +156,7 @@ void sv_on_update(struct supervisor *sv, const struct update_command *command);
 void sv_on_report_ack(struct supervisor *sv, const struct report_ack *ack);
 void sv_refuse_create(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
 void sv_graves_free(struct supervisor *sv);
+void sv_bury(struct supervisor *sv, struct sv_sandbox *sandbox); /* ended, and the scheduler knows it */
 
 /* ---- network.c: another network policy ---- */
 void sv_on_network_update(struct supervisor *sv, const struct network_command *command);

@@ -24,7 +24,7 @@ static bool may_live_on(const struct sv_sandbox *sandbox)
 
 	if (sandbox->is_bad)
 		return true;
-	if (state == SV_REMOVING || state == SV_ENDED || !sandbox->vmm_seen)
+	if (state >= SV_REMOVING || !sandbox->vmm_seen)
 		return false;
 	/* a VMM that was not told to start runs no guest; the one of a former agent may */
 	if (state == SV_VMM && (sandbox->awaits_lease || !sandbox->is_jailed))

@@ -6,7 +6,8 @@
  *     |       |        |        |       |        |         |          |           |
  *     +-------+--------+--------+-------+--------+---------+----------+-----------+--> STOPPING -> KILLING -> REMOVING -> ENDED
  *
- * RUNNING -> GUEST when a warm VM becomes somebody's sandbox (command.c, take_over).
+ * REMOVING -> KEPT when the disk of a failed start waits for the next attempt, which is KEPT -> IMAGE; else KEPT ->
+ * DROPPING -> ENDED (keep.c). RUNNING -> GUEST when a warm VM becomes somebody's sandbox (command.c, take_over).
  *
  * Each state but RUNNING without a time limit has a deadline; ENDED has its report, which is sent until it is
  * acknowledged.
@@ -32,7 +33,9 @@ static const struct sm_state table[SV_STATE_MAX_] = {
 	[SV_ADOPTING] = { "adopting", SM_TO(SV_RUNNING) | TO_END, 1, REPORT_RUNNING },
 	[SV_STOPPING] = { "stopping", SM_TO(SV_KILLING) | SM_TO(SV_REMOVING), 1, REPORT_STOPPING },
 	[SV_KILLING] = { "killing", SM_TO(SV_REMOVING), 1, REPORT_STOPPING },
-	[SV_REMOVING] = { "removing", SM_TO(SV_ENDED), 1, REPORT_STOPPING },
+	[SV_REMOVING] = { "removing", SM_TO(SV_ENDED) | SM_TO(SV_KEPT), 1, REPORT_STOPPING },
+	[SV_KEPT] = { "kept", SM_TO(SV_IMAGE) | SM_TO(SV_DROPPING), 1, REPORT_ENDED },
+	[SV_DROPPING] = { "dropping", SM_TO(SV_ENDED), 1, REPORT_ENDED },
 	[SV_ENDED] = { "ended", 0, 1, REPORT_ENDED },
 };
 /* clang-format on */
@@ -97,7 +100,10 @@ static int64_t state_limit(const struct supervisor *sv, const struct sv_sandbox 
 	case SV_KILLING:
 		return config->kill_timeout_usec;
 	case SV_REMOVING:
+	case SV_DROPPING:
 		return config->disk_timeout_usec;
+	case SV_KEPT:
+		return config->keep_usec;
 	case SV_RUNNING:
 	case SV_ENDED:
 	case SV_STATE_MAX_:

@@ -24,6 +24,7 @@ static int fill_report(
 		.version = journal->report_version,
 		.state = (enum report_state)sv_state_table()[journal->state].public_state,
 		.accepted = true,
+		.kept = journal->state == SV_KEPT,
 		.failure = journal->failure,
 		.end_reason = journal->end_reason,
 		.spec = in_inventory ? journal->spec : NULL,

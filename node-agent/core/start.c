@@ -27,16 +27,41 @@ void sv_start(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	sandbox->journal.state = SV_IMAGE;
 	sandbox->deadline_usec = sv->now.mono_usec + sv->config.image_timeout_usec;
-	sandbox->accepting = true;
+	sandbox->accepting = sandbox->is_own_start = true;
 	if (PLANTED(ACK_BEFORE_JOURNAL))
 		sv_report(sv, sandbox);
 	sv_emit_journal(sv, sandbox, SV_WRITE_ACCEPT);
 }
 
+static void to_network(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	sv_sandbox_move(sv, sandbox, SV_NETWORK);
+	sv_report(sv, sandbox);
+	sv_emit_spec(sv, SV_DO_MAKE_NETWORK, sandbox);
+}
+
+/* Image and disk are there from the attempt before. */
+static void reuse(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	static const char why[] = "reused: made by the attempt before";
+
+	sv_stage_end(sv, sandbox, STAGE_IMAGE, RESULT_SKIPPED, why, NULL);
+	sv_sandbox_move(sv, sandbox, SV_DISK);
+	sv_stage_end(sv, sandbox, STAGE_DISK, RESULT_SKIPPED, why, NULL);
+	to_network(sv, sandbox);
+}
+
 static void accepted(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
+	char text[64];
+
 	sandbox->accepting = false;
-	sv_stage_end(sv, sandbox, STAGE_ACCEPT, RESULT_OK, NULL, NULL);
+	(void)snprintf(text, sizeof(text), "resumed_from=%s reused=image,disk", sv_state_name(sandbox->failed_in));
+	sv_stage_end(sv, sandbox, STAGE_ACCEPT, RESULT_OK, sandbox->is_resumed ? text : NULL, NULL);
+	if (sandbox->is_resumed) {
+		reuse(sv, sandbox);
+		return;
+	}
 	sv_report(sv, sandbox);
 	sv_emit_spec(sv, SV_DO_FETCH_IMAGE, sandbox);
 }
@@ -69,9 +94,7 @@ static void disk_done(struct supervisor *sv, struct sv_sandbox *sandbox, const s
 		return;
 	}
 	sv_stage_end(sv, sandbox, STAGE_DISK, RESULT_OK, NULL, NULL);
-	sv_sandbox_move(sv, sandbox, SV_NETWORK);
-	sv_report(sv, sandbox);
-	sv_emit_spec(sv, SV_DO_MAKE_NETWORK, sandbox);
+	to_network(sv, sandbox);
 }
 
 static void network_done(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
@@ -296,6 +319,7 @@ static void resume_start(struct supervisor *sv, struct sv_sandbox *sandbox)
 	if (sandbox->journal.state == SV_IMAGE || sandbox->journal.state == SV_DISK ||
 		sandbox->journal.state == SV_NETWORK) {
 		sandbox->journal.state = SV_IMAGE;
+		sandbox->is_own_start = true;
 		sandbox->deadline_usec = sv->now.mono_usec + sv->config.image_timeout_usec;
 		if (sandbox->journal.n_stages == 0) /* journalled, and then the former agent ended */
 			sv_stage_end(sv, sandbox, STAGE_ACCEPT, RESULT_OK, NULL, NULL);
@@ -344,7 +368,12 @@ void sv_on_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbox, con
 	sandbox->last_write = SV_WRITE_NONE;
 	switch (write) {
 	case SV_WRITE_ACCEPT:
-		sv_refuse_create(sv, sandbox, err);
+		if (sandbox->is_resumed) { /* there is more of it than a journal */
+			sandbox->accepting = false;
+			fail(sv, sandbox, STAGE_ACCEPT, err);
+		} else {
+			sv_refuse_create(sv, sandbox, err);
+		}
 		return;
 	case SV_WRITE_START:
 	case SV_WRITE_READY:
@@ -429,7 +458,11 @@ void sv_on_deadline(struct supervisor *sv, struct sv_sandbox *sandbox)
 		sv_kill_timeout(sv, sandbox);
 		return;
 	case SV_REMOVING:
+	case SV_DROPPING:
 		sv_remove_files(sv, sandbox);
+		return;
+	case SV_KEPT:
+		sv_keep_drop(sv, sandbox);
 		return;
 	case SV_ENDED:
 	case SV_STATE_MAX_:

@@ -310,7 +310,7 @@ void supervisor_count(const struct supervisor *sv, struct sv_counts *ret)
 			continue;
 		}
 		ret->ended += state == SV_ENDED;
-		if (state == SV_ENDED)
+		if (state == SV_ENDED || state == SV_KEPT || state == SV_DROPPING)
 			continue;
 		ret->starting += sv_is_starting(state);
 		ret->running += state == SV_RUNNING || state == SV_ADOPTING;

@@ -20,6 +20,9 @@
  * core/reconcile.h, never because a set was empty or partial; an unreadable journal refuses everything and
  * deletes nothing.
  *
+ * A start that failed for a passing reason before its guest ran keeps its disk for a while; a create of the next
+ * generation takes it over and goes on at the stage that failed (keep.c).
+ *
  * Leases (link.proto, LeaseGrant): in a pool that wants them no VM is started without one, and none is renewed but
  * to the time at which a heartbeat was sent plus what its grant gives, on CLOCK_BOOTTIME (lease.c).
  */
@@ -62,6 +65,7 @@ struct sv_config {
 	int64_t stop_grace_usec; /* 0: SIGKILL at once (nothing of the guest is kept); else power button first */
 	int64_t kill_timeout_usec; /* 10 s: STOP_TIMEOUT is reported, and SIGKILL is sent again */
 	int64_t remove_retry_usec; /* 5 s */
+	int64_t keep_usec; /* 60 s: how long a failed start's disk waits for the next attempt; 0: not at all */
 	uint32_t part_size;        /* PART_MAX: sandboxes in one part of an inventory */
 	uint32_t graves_max; /* 4096: ended or refused (sandbox, generation) remembered in memory */
 };
@@ -81,6 +85,8 @@ enum sv_state {
 	SV_STOPPING, /* asked to power off */
 	SV_KILLING,  /* SIGKILL was sent; waits for the process to end */
 	SV_REMOVING, /* waits for its files to be removed */
+	SV_KEPT, /* a start that failed and ended; its disk waits for the next attempt (keep.c) */
+	SV_DROPPING, /* nobody came for it: likewise, waits for its files to be removed */
 	SV_ENDED, /* tombstone: waits for the scheduler's acknowledgement (a report is sent again and again) */
 	SV_STATE_MAX_
 };
@@ -268,7 +274,7 @@ enum sv_action_type {
 	SV_DO_STOP_VMM, /* power button over the control socket -> VMM_EXITED */
 	SV_DO_KILL_VMM, /* vmm: SIGKILL through the pidfd -> VMM_EXITED. pid 0 and no control socket: VANISHED at once */
 	SV_DO_CANCEL, /* whatever long act of this sandbox is under way; no result is wanted */
-	SV_DO_REMOVE_FILES, /* the network slot, all files and sockets but the journal -> REMOVED */
+	SV_DO_REMOVE_FILES, /* the network slot, all files and sockets but the journal, and but the disk with keep_disk -> REMOVED */
 
 	SV_DO_SEND_HELLO,     /* hello */
 	SV_DO_SEND_HEARTBEAT, /* heartbeat */
@@ -301,6 +307,7 @@ struct sv_action {
 		};
 		int64_t timeout_usec;
 		bool ready;
+		bool keep_disk; /* REMOVE_FILES */
 		struct hello *hello;
 		struct heartbeat heartbeat;
 		struct inventory *inventory;

@@ -382,6 +382,7 @@ int sandbox_report_decode(
 		.version = message->version,
 		.state = take_state(message->state),
 		.accepted = message->accepted,
+		.kept = message->kept,
 		.end_reason = end_reason_by_name(message->end_reason),
 	};
 	int r;

@@ -546,6 +546,7 @@ Croft__SandboxReport *sandbox_report_encode(const struct sandbox_report *report)
 	to->version = report->version;
 	to->state = wire_states[report->state];
 	to->accepted = report->accepted;
+	to->kept = report->kept;
 	if (report->spec) {
 		to->spec = spec_encode(report->spec);
 		if (!to->spec)

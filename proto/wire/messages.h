@@ -288,6 +288,7 @@ struct sandbox_report {
 	uint64_t version;        /* rises with each change of this sandbox on this node */
 	enum report_state state;
 	bool accepted; /* the create is journalled; false only in the refusal of one */
+	bool kept;     /* of a start that failed: its disk waits there for the next generation */
 	struct stage_record *stages;
 	size_t n_stages;
 	struct err failure;

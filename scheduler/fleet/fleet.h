@@ -534,6 +534,7 @@ struct fleet_counts {
 	uint64_t stale_session; /* messages of a session that is not the node's */
 	uint64_t key_in_use;
 	uint64_t resends;
+	uint64_t resumed; /* starts that went back to where the attempt before left its disk */
 	uint64_t replaced; /* sandboxes that were given another node because theirs was lost */
 	uint64_t drained;  /* sandboxes that were ended by a drain's deadline */
 	uint64_t recovered; /* sandboxes that only a node knew, after a restore */

@@ -70,6 +70,8 @@ struct sandbox {
 	size_t n_refused;
 	uint32_t refusals;
 	char refusals_text[ERR_VALUE_MAX];
+	char kept_on[ID_SIZE]; /* node that keeps what the attempt before made; "": none */
+	int64_t kept_until_usec;
 	uint64_t request;         /* of the create; 0: answered or nobody waits */
 	int64_t since_usec;       /* this state */
 	int64_t queue_until_usec; /* for room, not only for a start slot */

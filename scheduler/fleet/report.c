@@ -41,6 +41,8 @@ static void destroy_superseded(
 /* R007: how often a node may err before it is quarantined, and again before the next time. */
 #define WRONG_REPORTS_MAX 3
 
+#define KEPT_USEC (45 * USEC_PER_SEC)
+
 static void wrong_node(
 	struct fleet *fleet, struct node *node, const struct sandbox_report *report)
 {
@@ -148,6 +150,10 @@ static void on_ended(
 		if (!failure)
 			(void)err_set(&err, FAIL_VM_VANISHED, 0,
 				"The start ended on the node without a reason.");
+		if (report->kept) { /* a little less long than the node: the command is on its way for a while */
+			memcpy(sandbox->kept_on, sandbox->record.node, sizeof(sandbox->kept_on));
+			sandbox->kept_until_usec = fleet->now.mono_usec + KEPT_USEC;
+		}
 		fleet_start_failed(fleet, sandbox, &err);
 		return;
 	case SANDBOX_RECALL: /* what the node says broke is nearer to the cause than that it took too long */

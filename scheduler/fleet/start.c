@@ -236,6 +236,26 @@ static bool nodes_are_coming(const struct fleet *fleet, const struct sandbox *sa
 		       fleet->now.mono_usec < sandbox->since_usec + CALLING_USEC);
 }
 
+/* Back to the node that still has what the attempt before made there, where it would be taken anyhow. */
+static bool place_where_kept(struct fleet *fleet, struct sandbox *sandbox)
+{
+	struct node *node = *sandbox->kept_on ? fleet_node_find(fleet, sandbox->kept_on) : NULL;
+	struct place_demand demand;
+
+	*sandbox->kept_on = '\0'; /* it is asked for once */
+	if (!node || fleet->now.mono_usec >= sandbox->kept_until_usec)
+		return false;
+	fleet_sandbox_demand(sandbox, &demand);
+	demand.excluded = (const char(*)[ID_SIZE])sandbox->record.excluded;
+	demand.n_excluded = sandbox->record.n_excluded;
+	if (!place_node_fits(node->place, &demand))
+		return false;
+	fleet->counts.resumed++;
+	fleet_start_on(fleet, sandbox, node);
+	fleet_sandbox_event(fleet, sandbox, "RESUMED", "where the attempt before left its disk");
+	return true;
+}
+
 void fleet_start_place(struct fleet *fleet, struct sandbox *sandbox)
 {
 	char excluded[2 * EXCLUDED_MAX][ID_SIZE];
@@ -243,6 +263,8 @@ void fleet_start_place(struct fleet *fleet, struct sandbox *sandbox)
 	struct place_node *place;
 	struct err err = ERR_NULL;
 
+	if (place_where_kept(fleet, sandbox))
+		return;
 	fleet_sandbox_demand(sandbox, &demand);
 	for (size_t i = 0; i < sandbox->record.n_excluded; i++)
 		memcpy(excluded[demand.n_excluded++], sandbox->record.excluded[i], ID_SIZE);
@@ -293,7 +315,7 @@ void fleet_start_on(struct fleet *fleet, struct sandbox *sandbox, struct node *n
 	struct place_demand demand;
 
 	fleet_sandbox_demand(sandbox, &demand);
-	if (place_reserve(fleet->place, node->place, &demand, true) < 0)
+	if (!PLANTED(ROOM_NOT_COUNTED) && place_reserve(fleet->place, node->place, &demand, true) < 0)
 		fleet->out->no_memory = true;
 	dispatch(fleet, sandbox, node);
 }

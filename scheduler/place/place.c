@@ -86,6 +86,11 @@ bool place_node_suits(const struct place_node *node, const struct place_demand *
 	return (place_node_misses(node, demand) & ~ROOM_MISSES) == 0;
 }
 
+bool place_node_fits(const struct place_node *node, const struct place_demand *demand)
+{
+	return place_node_misses(node, demand) == 0;
+}
+
 bool place_node_suits_without(const struct place_node *node, const struct place_demand *demand,
 	const struct place_demand *without)
 {

@@ -144,6 +144,8 @@ void place_release(struct place *place, struct place_node *node, const struct pl
 /* Whether this very node may be taken for it, its room left out of account: state, start slot, labels, what is held
  * against it. */
 bool place_node_suits(const struct place_node *node, const struct place_demand *demand);
+/* Whether it has room for it as well. */
+bool place_node_fits(const struct place_node *node, const struct place_demand *demand);
 /* Whether it would fit if what `without` takes there were gone. */
 bool place_node_suits_without(const struct place_node *node, const struct place_demand *demand,
 	const struct place_demand *without);

@@ -53,7 +53,7 @@ const struct api_route api_routes[] = {
 		"query `wait_ms` (to 60000) and `after` (a `version`): answers when the version is another one or the time is over",
 		"200 {`id state internal_state node stage generation incarnation version template image vcpus memory_mib disk_mib "
 		"timeout_s internet network metadata created started ends ended end_reason attempts trace operation guest_boot_id node_state as_of "
-		"certain stages events failure`}; `events` are NODE_DRAIN, REPLACED, RECOVERED with `when node detail`" },
+		"certain stages events failure`}; `events` are NODE_DRAIN, RESUMED, REPLACED, RECOVERED with `when node detail`" },
 	{ "DELETE", "/sandboxes/{id}", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_sandbox_delete,
 		"Ends a sandbox (E2B).", "", "204 when it is recorded; 404 when there is none, or when it is stopping already" },
 	{ "DELETE", "/v1/sandboxes/{id}", BY_USERS, SCOPE_REACH, API_NO_BODY, api_sandbox_delete_v1,

@@ -53,6 +53,9 @@ void check_kill(struct sim *sim, const struct vm *vm)
 {
 	struct truth *truth = sim_truth(sim, vm->sandbox);
 
+	if (truth->promised_usec > sim->now_usec && !truth->is_deleted && !truth->was_hurt)
+		sim_violation(sim, "%s is killed %lld ms before it was promised to end", vm->sandbox,
+			(long long)(truth->promised_usec - sim->now_usec) / 1000);
 	if (truth->is_acked && !truth->is_deleted && !truth->has_life_time && !truth->was_hurt)
 		sim_violation(sim, "the running VM of %s is killed and nobody asked", vm->sandbox);
 }

@@ -82,6 +82,32 @@ static void create(struct sim *sim)
 	spec_unref(spec);
 }
 
+/* One whose time is nearly over, if there is one. */
+static bool pick_dying(struct sim *sim, char ret[ID_SIZE])
+{
+	int64_t now = REAL_BASE + sim->now_usec + sim->scheduler.real_offset;
+	char ids[256][ID_SIZE];
+	size_t n;
+
+	if (!sim->scheduler.fleet || sim->now_usec < sim->scheduler.stalled_until_usec)
+		return false;
+	n = fleet_sandbox_list(sim->scheduler.fleet, NULL, "", ids, ARRAY_LEN(ids));
+	for (size_t i = 0; i < n; i++) {
+		struct sandbox_record record;
+		int64_t left;
+
+		if (fleet_sandbox_get(sim->scheduler.fleet, ids[i], &record, NULL) < 0)
+			continue;
+		left = record.ends_us ? record.ends_us - now : INT64_MAX;
+		sandbox_record_deinit(&record);
+		if (left > 2 * USEC_PER_SEC || left < 0)
+			continue;
+		memcpy(ret, ids[i], ID_SIZE);
+		return true;
+	}
+	return false;
+}
+
 static bool pick(struct sim *sim, char ret[ID_SIZE])
 {
 	char ids[256][ID_SIZE];
@@ -116,14 +142,22 @@ void client_delete(struct sim *sim, const char *id)
 
 static void set_timeout(struct sim *sim, const char *id)
 {
-	struct client *client = client_new(sim);
+	const char *tenant = fleet_sandbox_tenant(sim->scheduler.fleet, id);
 	struct fleet_event event = { .type = FLEET_SET_TIMEOUT };
+	struct client *client;
+
+	if (!tenant || strchr(tenant, ':'))
+		return; /* the scheduler's own */
+	client = client_new(sim);
 
 	memcpy(client->id, id, sizeof(client->id));
 	event.set_timeout.request = client->request;
 	event.set_timeout.sandbox = id;
 	event.set_timeout.timeout_s = (uint32_t)sim_between(sim, 20, 120);
+	client->extends_usec = sim->now_usec + event.set_timeout.timeout_s * USEC_PER_SEC;
 	sim_truth(sim, id)->has_life_time = true;
+	sim_truth(sim, id)->extending = client->request;
+	sim_truth(sim, id)->promised_usec = 0; /* this one may shorten it */
 	scheduler_step(sim, &event);
 }
 
@@ -169,7 +203,7 @@ void client_act(struct sim *sim)
 			client_delete(sim, id);
 		break;
 	case 3:
-		if (pick(sim, id))
+		if (pick_dying(sim, id) || pick(sim, id))
 			set_timeout(sim, id);
 		break;
 	case 4: /* all at once: they want the same best node */
@@ -209,6 +243,15 @@ static void acked(struct sim *sim, struct client *client, const struct fleet_rep
 		truth->is_acked = true;
 }
 
+/* R046: told that it lives on, it does. */
+static void extended(struct sim *sim, const struct client *client)
+{
+	struct truth *truth = sim_truth(sim, client->id);
+
+	if (truth->extending == client->request)
+		truth->promised_usec = client->extends_usec;
+}
+
 static void deleted(struct sim *sim, const struct client *client, const struct fleet_reply *reply)
 {
 	struct stored *live;
@@ -246,6 +289,8 @@ void client_reply(struct sim *sim, const struct fleet_reply *reply)
 	else if (client->is_claim && (reply->err.code == FAIL_WARM_TAKEN ||
 					     reply->err.code == FAIL_NODE_DRAINING))
 		sim->claims_refused++;
+	if (client->extends_usec && !err_is_set(&reply->err))
+		extended(sim, client);
 	if (client->is_delete)
 		deleted(sim, client, reply);
 	else if (!err_is_set(&reply->err) && !*client->id)

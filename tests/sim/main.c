@@ -16,7 +16,7 @@
 
 struct totals {
 	uint64_t seeds, faults, violations, steps, creates, acks, deletes, claims, claims_refused;
-	uint64_t leases_over, replaced;
+	uint64_t leases_over, replaced, resumed;
 	uint64_t deletes_in[SANDBOX_STATE_MAX_];
 };
 
@@ -43,6 +43,7 @@ static void run_seed(uint64_t seed, bool heal, bool verbose, struct totals *tota
 	totals->claims_refused += sim->claims_refused;
 	totals->leases_over += sim->leases_over;
 	totals->replaced += sim->replaced;
+	totals->resumed += sim->resumed;
 	for (unsigned int i = 0; i < SANDBOX_STATE_MAX_; i++)
 		totals->deletes_in[i] += sim->deletes_in[i];
 	if (sim->violations)
@@ -111,7 +112,8 @@ static bool covered(const struct totals *totals)
 			return totals->seeds < COVERING_SEEDS;
 		}
 	return totals->seeds < COVERING_SEEDS ||
-	       (totals->claims && totals->claims_refused && totals->leases_over && totals->replaced);
+	       (totals->claims && totals->claims_refused && totals->leases_over && totals->replaced &&
+		       totals->resumed);
 }
 
 /* Seeds that once showed a mistake: a file with one number at the beginning of each line. */
@@ -144,8 +146,9 @@ static int run(uint64_t first, uint64_t last, const char *kept, bool heal, bool 
 		run_seed(seed, heal, verbose, &totals);
 	printf("warm sandboxes claimed %llu, refused %llu\n", (unsigned long long)totals.claims,
 		(unsigned long long)totals.claims_refused);
-	printf("leases that ran out %llu, sandboxes replaced %llu\n",
-		(unsigned long long)totals.leases_over, (unsigned long long)totals.replaced);
+	printf("leases that ran out %llu, sandboxes replaced %llu, reports of starts that were resumed %llu\n",
+		(unsigned long long)totals.leases_over, (unsigned long long)totals.replaced,
+		(unsigned long long)totals.resumed);
 	printf("steps %llu, creates %llu, acknowledged %llu, deletes %llu:",
 		(unsigned long long)totals.steps, (unsigned long long)totals.creates,
 		(unsigned long long)totals.acks, (unsigned long long)totals.deletes);

@@ -80,6 +80,11 @@ static void journal_remove(struct sim_node *node, const char *id)
 
 /* ---- VMs ---- */
 
+static uint64_t disk_bit(const struct sim_node *node)
+{
+	return UINT64_C(1) << node->number % 64;
+}
+
 static struct vm *vm_by_dir(struct sim_node *node, const char *run_dir)
 {
 	struct vm *vm;
@@ -242,6 +247,7 @@ static void act_start(struct sim *sim, struct sim_node *node, const struct sv_ac
 	if (!vm || vm->is_started)
 		return;
 	vm->is_started = true;
+	sim_truth(sim, vm->sandbox)->disks &= ~disk_bit(node); /* a guest's from now on */
 	lease_set(sim, node, vm, &action->lease);
 	if (node->is_broken) {
 		result = plan_result(sim, node, action, SV_EV_VMM_EXITED, in);
@@ -299,6 +305,13 @@ void node_lease(struct sim *sim, const struct sim_event *event)
 	result->exit = SV_EXIT_LEASE;
 }
 
+/* A start that does not make its disk has the one of the attempt before, here and untouched by a guest. */
+static void check_disk(struct sim *sim, const struct sim_node *node, const struct sv_action *action)
+{
+	if (!(sim_truth(sim, action->sandbox)->disks & disk_bit(node)))
+		sim_violation(sim, "%s goes on without a disk on node %d", action->sandbox, node->number);
+}
+
 /* Of a start, or of a warm VM that goes on under the next generation. */
 static void act_configure(struct sim *sim, struct sim_node *node, const struct sv_action *action)
 {
@@ -347,6 +360,8 @@ static void act_remove(struct sim *sim, struct sim_node *node, const struct sv_a
 	struct vm *vm;
 
 	fail_sometimes(sim, result, 20, FAIL_IO_FAILED);
+	if (!action->keep_disk)
+		sim_truth(sim, action->sandbox)->disks &= ~disk_bit(node);
 	for (vm = node->vms; vm; vm = vm->next)
 		if (vm->is_alive && vm->generation == action->generation &&
 			strcmp(vm->sandbox, action->sandbox) == 0)
@@ -376,6 +391,9 @@ static void check_report(struct sim *sim, struct sim_node *node, const struct sa
 					 report->failure.code == FAIL_NODE_BUSY))
 		sim_violation(sim, "node %d had to refuse %s: the scheduler placed over its room",
 			node->number, report->sandbox);
+	for (size_t i = 0; i < report->n_stages; i++)
+		sim->resumed += report->state == REPORT_RUNNING && report->stages[i].stage == STAGE_ACCEPT &&
+				strncmp(report->stages[i].reason, "resumed_from=", 13) == 0;
 	if (node->is_broken && report->state == REPORT_ENDED && report->failure.code == FAIL_KVM_UNAVAILABLE)
 		check_broken(sim, node, report);
 }
@@ -396,6 +414,7 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 			20, FAIL_IMAGE_FETCH_FAILED);
 		break;
 	case SV_DO_MAKE_DISK:
+		sim_truth(sim, action->sandbox)->disks |= disk_bit(node);
 		fail_sometimes(sim,
 			plan_result(
 				sim, node, action, SV_EV_DISK_DONE, sim_between(sim, 1000, 90000)),
@@ -404,7 +423,8 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 	case SV_DO_MAKE_NETWORK:
 		fail_sometimes(sim,
 			plan_result(sim, node, action, SV_EV_NETWORK_DONE, sim_between(sim, 1000, 60000)),
-			20, FAIL_NETWORK_SLOT_FAILED);
+			30, rng_below(&sim->rng, 3) ? FAIL_HELPER_UNAVAILABLE : FAIL_NETWORK_SLOT_FAILED);
+		check_disk(sim, node, action);
 		break;
 	case SV_DO_SET_NETWORK:
 		fail_sometimes(sim,

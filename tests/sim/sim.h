@@ -156,6 +156,7 @@ struct client {
 	bool is_acked;  /* 201 */
 	bool is_delete; /* this is a DELETE of `id` */
 	bool is_claim;  /* of a warm sandbox */
+	int64_t extends_usec; /* a change of the time limit: until when it is to live at least */
 	UT_hash_handle hh;
 };
 
@@ -166,10 +167,13 @@ struct truth {
 	bool is_deleted;      /* somebody asked for its end */
 	bool is_delete_acked; /* and was told that it will come */
 	bool has_life_time;
+	uint64_t extending;    /* the last request to change its time limit */
+	int64_t promised_usec; /* as long it was told to live; 0: no such promise */
 	bool is_canary;      /* the scheduler's own */
 	bool was_hurt;       /* we killed its VM or its host: it may end by itself */
 	unsigned int n_live; /* VMs now */
 	uint32_t incarnation; /* 0: not seen */
+	uint64_t disks;       /* bits of nodes that hold a disk of it which no guest has touched */
 	uint64_t spawned;    /* highest generation that was spawned */
 	uint64_t sent;       /* highest generation that was placed and sent */
 	uint64_t broken_told; /* highest generation of which a node told that it has no KVM */
@@ -194,7 +198,7 @@ struct sim {
 	struct truth *truths;
 	uint64_t steps, faults, violations, creates, acks, deletes;
 	uint64_t claims, claims_refused;
-	uint64_t leases_over, replaced;
+	uint64_t leases_over, replaced, resumed;
 	uint64_t deletes_in[SANDBOX_STATE_MAX_];
 	char seen_warm[ID_SIZE]; /* a warm sandbox that some client saw a while ago */
 	bool fleet_stepped;     /* since the last check */

@@ -428,7 +428,7 @@ START_TEST(test_permanent_failure_excludes_the_node)
 }
 END_TEST
 
-START_TEST(test_capacity_refusal_costs_no_attempt)
+START_TEST(test_capacity_refusal_costs_no_attempt) /* R022 */
 {
 	char seen[3][ID_SIZE];
 
@@ -444,6 +444,88 @@ START_TEST(test_capacity_refusal_costs_no_attempt)
 		strstr(err_field(&rig.out.replies[0].err, "refused"), "CAPACITY_STALE"));
 	ck_assert_uint_eq(rig.saved.attempts, 1);
 	ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
+/* R022: a node that takes nothing is passed over for longer and longer; each request is placed elsewhere, and none of them
+ * loses an attempt. */
+START_TEST(test_who_refuses_everything_is_passed_over)
+{
+	unsigned int refusals = 0, seconds = 120;
+
+	for (unsigned int i = 0; i < seconds; i++) {
+		create_of(1000, false);
+		for (unsigned int asked = 0; !strcmp(rig.node, nodes[0]) && asked < 3; asked++) {
+			refusals++;
+			report_as(rig.node, REPORT_ENDED, false, FAIL_CAPACITY_STALE);
+		}
+		ck_assert_str_ne(rig.node, nodes[0]);
+		report(REPORT_RUNNING, FAIL_NONE);
+		check_answer(FAIL_NONE);
+		ck_assert_uint_eq(rig.saved.attempts, 1);
+		destroy();
+		report(REPORT_ENDED, FAIL_NONE);
+		ck_assert_int_eq(state(), SANDBOX_ENDED);
+		pass(1);
+	}
+	ck_assert_uint_ge(refusals, 2); /* it is asked again */
+	ck_assert_uint_le(refusals, 8); /* after 2, 4, 8, 16, 32, 60 s */
+}
+END_TEST
+
+static void report_kept(enum fail_code code)
+{
+	struct fleet_event event = of_node(FLEET_NODE_REPORT, rig.node);
+	struct sandbox_report report = { .generation = rig.generation,
+		.version = ++rig.version,
+		.state = REPORT_ENDED,
+		.accepted = true,
+		.kept = true,
+		.end_reason = END_FAILED };
+
+	memcpy(report.sandbox, rig.id, ID_SIZE);
+	(void)err_set(&report.failure, code, 0, "It failed.");
+	event.report = &report;
+	feed(event);
+}
+
+/* The next attempt goes where the disk of the last one waits, though it was that node that failed; but not where nothing
+ * is to be placed. */
+START_TEST(test_a_failed_start_goes_back_to_its_disk)
+{
+	struct fleet_event cordon = of_node(FLEET_NODE_FACT, nodes[0]);
+	char first[ID_SIZE];
+
+	create_of(1000, false);
+	memcpy(first, rig.node, ID_SIZE);
+	report(REPORT_STARTING, FAIL_NONE);
+	report_kept(FAIL_HELPER_UNAVAILABLE);
+	ck_assert_int_eq(state(), SANDBOX_BACKOFF);
+	ck_assert_uint_eq(reserved(), 0);
+	memset(rig.node, 0, sizeof(rig.node));
+	if (_i == 1) {
+		memcpy(cordon.node, first, ID_SIZE);
+		cordon.fact.fact = NODE_CORDONED;
+		cordon.fact.set = true;
+		cordon.fact.who = cordon.fact.why = "somebody";
+		feed(cordon);
+	}
+	pass(5);
+	ck_assert_int_eq(state(), SANDBOX_DISPATCHED);
+	ck_assert_uint_eq(rig.generation, 2);
+	ck_assert_uint_eq(rig.saved.attempts, 2);
+	if (_i == 0) {
+		ck_assert_str_eq(rig.node, first);
+		ck_assert_uint_eq(rig.saved.n_events, 1);
+		ck_assert_str_eq(rig.saved.events[0].name, "RESUMED");
+		ck_assert_str_eq(rig.saved.events[0].node, first);
+	} else {
+		ck_assert_str_ne(rig.node, first);
+		ck_assert_uint_eq(rig.saved.n_events, 0);
+	}
+	ck_assert_uint_gt(reserved(), 0);
+	report(REPORT_RUNNING, FAIL_NONE);
+	check_answer(FAIL_NONE);
 }
 END_TEST
 
@@ -862,6 +944,8 @@ static void add_tests(TCase *tcase)
 	tcase_add_test(tcase, test_transient_failure_is_tried_three_times);
 	tcase_add_test(tcase, test_permanent_failure_excludes_the_node);
 	tcase_add_test(tcase, test_capacity_refusal_costs_no_attempt);
+	tcase_add_test(tcase, test_who_refuses_everything_is_passed_over);
+	tcase_add_loop_test(tcase, test_a_failed_start_goes_back_to_its_disk, 0, 2);
 	tcase_add_loop_test(tcase, test_delete_in_every_state, SANDBOX_PLACING, SANDBOX_FENCED + 1);
 	tcase_add_test(tcase, test_silent_node_is_not_doubled);
 	tcase_add_test(tcase, test_recall_confirmed_is_tried_elsewhere);

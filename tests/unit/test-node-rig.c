@@ -65,6 +65,7 @@ static void welcome(struct rig *rig)
 	struct welcome message = { .node = "nodenodenodenodenode",
 		.pool = "default",
 		.heartbeat_ms = 1000,
+		.lease_ms = rig->lease_ms,
 		.lineage = "lineagelineagelineag",
 		.telemetry_acked = rig->durable_seq,
 		.realtime_us = clock_realtime_usec() };
@@ -562,8 +563,14 @@ struct sandbox_spec *rig_spec(struct rig *rig)
 
 void rig_create(struct rig *rig, const char *sandbox, const struct sandbox_spec *spec)
 {
+	rig_create_again(rig, sandbox, 1, spec);
+}
+
+void rig_create_again(
+	struct rig *rig, const char *sandbox, uint64_t generation, const struct sandbox_spec *spec)
+{
 	struct create_command command = {
-		.generation = 1, .operation = "operationoperationop", .attempt = 1
+		.generation = generation, .operation = "operationoperationop", .attempt = 1
 	};
 
 	(void)snprintf(command.sandbox, sizeof(command.sandbox), "%s", sandbox);
@@ -573,7 +580,8 @@ void rig_create(struct rig *rig, const char *sandbox, const struct sandbox_spec 
 
 void rig_destroy(struct rig *rig, const char *sandbox, const char *reason)
 {
-	struct destroy_command command = { .generation = 1,
+	const struct rig_sandbox *known = rig_find(rig, sandbox);
+	struct destroy_command command = { .generation = known ? known->report.generation : 1,
 		.operation = "destroydestroydestro",
 		.reason = end_reason_by_name(reason) };
 

@@ -39,6 +39,8 @@ struct rig {
 	uint64_t seq, epoch;
 	struct err enroll_answer; /* set: how an Enroll is answered */
 
+	uint32_t lease_ms; /* that it welcomes with; none is granted */
+
 	bool has_hello, has_inventory, is_silent;
 	unsigned int n_hellos;
 	struct hello hello;
@@ -87,6 +89,8 @@ void rig_launch(struct rig *rig);         /* the agent, and does not wait */
 int rig_end(struct rig *rig, int signal); /* its exit status, or -signal */
 
 void rig_create(struct rig *rig, const char *sandbox, const struct sandbox_spec *spec);
+void rig_create_again(
+	struct rig *rig, const char *sandbox, uint64_t generation, const struct sandbox_spec *spec);
 void rig_destroy(struct rig *rig, const char *sandbox, const char *reason);
 struct sandbox_spec *rig_spec(struct rig *rig);
 void rig_send(struct rig *rig, Croft__Envelope *envelope, uint64_t deadline_ms);

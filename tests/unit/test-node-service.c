@@ -166,6 +166,57 @@ START_TEST(an_unreadable_state_serves_nothing_and_deletes_nothing)
 }
 END_TEST
 
+/* ---- a start that fails ---- */
+
+static bool is_of_generation_2(struct rig *rig, void *arg)
+{
+	const struct rig_sandbox *sandbox = rig_find(rig, SANDBOX);
+
+	(void)arg;
+	return sandbox && sandbox->report.generation == 2 && sandbox->report.state == REPORT_ENDED;
+}
+
+/* Its VMM waited in vain for a lease: no guest ran on the disk, and the next attempt has it. */
+START_TEST(a_failed_start_leaves_its_disk_to_the_next_attempt)
+{
+	static char timeout[] = "--vmm-timeout-ms=1500";
+	struct sandbox_spec *spec;
+	char path[PATH_MAX];
+	struct stat before, after;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig.lease_ms = 10000;
+	rig.extra[0] = timeout;
+	rig_join(&rig);
+	rig_start(&rig);
+	spec = rig_spec(&rig);
+	spec->disk_mib = 16;
+	rig_create(&rig, SANDBOX, spec);
+	rig_wait_state(&rig, SANDBOX, REPORT_ENDED);
+	ck_assert_str_eq(
+		failure_info(rig_find(&rig, SANDBOX)->report.failure.code)->name, "LEASE_EXPIRED");
+	ck_assert(rig_find(&rig, SANDBOX)->report.kept);
+	ck_assert_int_eq(rig_find_vmm(&rig), 0);
+	(void)snprintf(path, sizeof(path), "%s/sandboxes/" SANDBOX "/disk", rig.state);
+	ck_assert_int_eq(stat(path, &before), 0);
+	rig_create_again(&rig, SANDBOX, 2, spec);
+	rig_until(&rig, is_of_generation_2, NULL, "the end of the second attempt");
+	ck_assert_str_eq(rig_stage(&rig, SANDBOX, STAGE_ACCEPT)->reason, "resumed_from=vmm reused=image,disk");
+	ck_assert_int_eq(rig_stage(&rig, SANDBOX, STAGE_DISK)->outcome, RESULT_SKIPPED);
+	ck_assert_int_eq(rig_stage(&rig, SANDBOX, STAGE_NETWORK)->outcome, RESULT_SKIPPED); /* no helper here */
+	ck_assert_int_eq(stat(path, &after), 0);
+	ck_assert_uint_eq(before.st_ino, after.st_ino);
+	ck_assert_uint_eq(rig.n_image_requests, 1);
+	rig_destroy(&rig, SANDBOX, "request");
+	for (int i = 0; i < 1000 && access(path, F_OK) == 0; i++)
+		loop_for(rig.base, 10);
+	ck_assert_int_ne(access(path, F_OK), 0); /* who ends it has no use for it */
+	spec_unref(spec);
+	rig_deinit(&rig);
+}
+END_TEST
+
 /* ---- images ---- */
 
 START_TEST(one_image_is_fetched_once_for_all_who_wait)
@@ -434,6 +485,7 @@ int main(void)
 	tcase_add_test(tcase, a_second_agent_on_the_same_state_is_refused);
 	tcase_add_test(tcase, the_node_s_own_limits_bound_the_scheduler);
 	tcase_add_test(tcase, an_unreadable_state_serves_nothing_and_deletes_nothing);
+	tcase_add_test(tcase, a_failed_start_leaves_its_disk_to_the_next_attempt);
 	tcase_add_test(tcase, one_image_is_fetched_once_for_all_who_wait);
 	tcase_add_loop_test(tcase, a_cached_file_is_verified_before_its_first_use, 0, 2);
 	tcase_add_test(tcase, a_life_ends_at_its_time);

@@ -502,8 +502,141 @@ START_TEST(test_every_waiting_state_has_a_limit)
 		feed_exit(SV_EXIT_KILLED, false);
 	}
 	feed_of(SV_EV_REMOVED, NULL);
-	ck_assert_int_eq(state(), SV_ENDED);
+	ck_assert_int_eq(state(), row->in == SV_NETWORK ? SV_KEPT : SV_ENDED);
 	ck_assert_str_eq(failure_info(report()->failure.code)->name, failure_info(row->code)->name);
+}
+END_TEST
+
+/* ---- what a failed start leaves to the next attempt ---- */
+
+static void fail_network(enum fail_code code)
+{
+	struct err err = ERR_NULL;
+
+	drive(SV_NETWORK, NULL, 0);
+	(void)err_set(&err, code, 0, "It is so.");
+	feed_network(false, &err);
+	ck_assert_int_eq(find(SV_DO_REMOVE_FILES)->keep_disk, err_class(&err) == CLASS_TRANSIENT);
+	feed_of(SV_EV_REMOVED, NULL);
+}
+
+/* For everybody it has ended; the next generation goes on at the stage that failed, with the disk that is there. */
+START_TEST(test_a_failed_start_goes_on_where_it_failed)
+{
+	const struct sandbox_report *last;
+
+	fail_network(FAIL_HELPER_UNAVAILABLE);
+	ck_assert_int_eq(state(), SV_KEPT);
+	ck_assert_int_eq(report()->state, REPORT_ENDED);
+	ck_assert(report()->kept);
+	ack(report()->version);
+	ck_assert_int_eq(state(), SV_KEPT);
+	create_as(ID, 2, 1, spec_make(1000, NULL, 0), 0);
+	ck_assert_ptr_null(find(SV_DO_FETCH_IMAGE));
+	ck_assert_ptr_null(find(SV_DO_MAKE_DISK));
+	ck_assert_ptr_nonnull(find(SV_DO_MAKE_NETWORK));
+	ck_assert_int_eq(state(), SV_NETWORK);
+	last = report();
+	ck_assert_uint_eq(last->generation, 2);
+	ck_assert(!err_is_set(&last->failure));
+	ck_assert_str_eq(last->stages[0].reason, "resumed_from=network reused=image,disk");
+	check_outcome(last, STAGE_ACCEPT, RESULT_OK);
+	check_outcome(last, STAGE_IMAGE, RESULT_SKIPPED); /* never counted as a success */
+	check_outcome(last, STAGE_DISK, RESULT_SKIPPED);
+}
+END_TEST
+
+static const struct {
+	enum sv_state failed_in;
+	enum fail_code code;
+	bool is_kept;
+} kept_rows[] = {
+	{ SV_IMAGE, FAIL_IMAGE_FETCH_FAILED, false }, /* there is nothing of it */
+	{ SV_NETWORK, FAIL_HELPER_UNAVAILABLE, true },
+	{ SV_NETWORK, FAIL_NETWORK_SLOT_FAILED, false }, /* not tried again here */
+	{ SV_KERNEL, FAIL_VMM_KILLED, false }, /* a guest had the disk */
+	{ SV_GUEST, FAIL_VMM_KILLED, false },
+};
+
+START_TEST(test_only_a_fresh_disk_is_kept_for_who_comes_back)
+{
+	struct err err = ERR_NULL;
+
+	drive(kept_rows[_i].failed_in, NULL, 0);
+	(void)err_set(&err, kept_rows[_i].code, 0, "It is so.");
+	if (kept_rows[_i].failed_in == SV_IMAGE)
+		feed_of(SV_EV_IMAGE_DONE, &err);
+	else if (kept_rows[_i].failed_in == SV_NETWORK)
+		feed_network(false, &err);
+	else
+		feed_exit(SV_EXIT_KILLED, false);
+	ck_assert_int_eq(find(SV_DO_REMOVE_FILES)->keep_disk, kept_rows[_i].is_kept);
+	feed_of(SV_EV_REMOVED, NULL);
+	ck_assert_int_eq(state(), kept_rows[_i].is_kept ? SV_KEPT : SV_ENDED);
+}
+END_TEST
+
+static void nobody_comes(void)
+{
+	later(61 * USEC_PER_SEC);
+}
+
+static void somebody_ends_it(void)
+{
+	destroy(1);
+}
+
+static void another_disk_is_asked_for(void)
+{
+	struct sandbox_spec *spec = spec_make(1000, NULL, 0);
+
+	spec->disk_mib = 200;
+	create_as(ID, 2, 1, spec, 0);
+}
+
+static void the_agent_is_started_again(void)
+{
+	rig.core = supervisor_free(rig.core);
+	make_core();
+	connect_core();
+	ck_assert_ptr_null(find(SV_DO_SPAWN_VMM));
+}
+
+static void (*const drops[])(void) = { nobody_comes, somebody_ends_it, another_disk_is_asked_for,
+	the_agent_is_started_again };
+
+/* Until it is gone, and known to have ended, it is not forgotten. */
+START_TEST(test_what_is_kept_is_dropped)
+{
+	bool is_acked = _i % 2 == 0;
+	uint64_t version;
+
+	fail_network(FAIL_HELPER_UNAVAILABLE);
+	version = report()->version;
+	if (is_acked)
+		ack(version);
+	drops[_i / 2]();
+	if (drops[_i / 2] != the_agent_is_started_again)
+		ck_assert(!find(SV_DO_REMOVE_FILES)->keep_disk);
+	ck_assert_int_eq(state(), SV_DROPPING);
+	feed_of(SV_EV_REMOVED, NULL);
+	if (state() == SV_ENDED) {
+		ack(version + 10000);
+		ck_assert_ptr_nonnull(find(SV_DO_JOURNAL_REMOVE));
+	}
+	ck_assert_int_eq(state(), SV_STATE_MAX_);
+}
+END_TEST
+
+/* What can be no more is no room that is taken. */
+START_TEST(test_what_is_kept_takes_no_room)
+{
+	struct sv_counts counts;
+
+	fail_network(FAIL_HELPER_UNAVAILABLE);
+	supervisor_count(rig.core, &counts);
+	ck_assert_uint_eq(counts.memory_mib, 0);
+	ck_assert_uint_eq(counts.disk_mib, 0);
 }
 END_TEST
 
@@ -933,6 +1066,78 @@ START_TEST(test_a_policy_of_a_sandbox_that_ends)
 }
 END_TEST
 
+/* ---- R046 ---- */
+static bool is_confirmed(const char *operation)
+{
+	for (size_t i = 0; i < rig.out.n; i++) {
+		const struct sv_action *action = &rig.out.items[i];
+
+		if (action->type == SV_DO_SEND_REPORT && action->report->state == REPORT_RUNNING &&
+			!strcmp(action->report->updated, operation))
+			return true;
+	}
+	return false;
+}
+
+static bool extend(const char *operation, uint32_t timeout_s)
+{
+	struct update_command command = { .generation = 1, .timeout_s = timeout_s };
+
+	memcpy(command.sandbox, ID, ID_SIZE);
+	memcpy(command.operation, operation, ID_SIZE);
+	feed((struct sv_event){ .type = SV_EV_UPDATE, .epoch = 1, .update = &command });
+	return is_confirmed(operation);
+}
+
+/* The extension comes within 2 ms of the end, the clock's tick at the end or up to 2 ms late, in any order: it is confirmed
+ * and holds, or the sandbox is on its way out and it is not. */
+START_TEST(test_an_extension_at_the_last_moment)
+{
+	const unsigned int rounds = getenv("CROFT_FULL") ? 1000000 : 20000;
+	unsigned int n_extended = 0, n_late = 0;
+
+	drive(SV_RUNNING, NULL, 0);
+	for (unsigned int i = 0; i < rounds; i++) {
+		char operation[ID_SIZE];
+		int64_t begin, asked, tick;
+		bool is_told = false, is_asked = false;
+
+		if (state() != SV_RUNNING) {
+			teardown();
+			setup();
+			rig.rng = rng_seeded(i);
+			drive(SV_RUNNING, NULL, 0);
+		}
+		id_new(&rig.rng, operation);
+		ck_assert(extend(operation, 1));
+		id_new(&rig.rng, operation);
+		begin = rig.now.mono_usec;
+		asked = USEC_PER_SEC - 2000 + (int64_t)rng_below(&rig.rng, 4001);
+		tick = USEC_PER_SEC + (int64_t)rng_below(&rig.rng, 2001);
+		for (int turn = 0; turn < 2; turn++) {
+			if (turn == 0 ? asked <= tick : !is_asked) {
+				rig.now.mono_usec = begin + MAX(asked, turn ? tick : 0);
+				is_asked = true;
+				is_told = extend(operation, 60);
+			} else {
+				rig.now.mono_usec = begin + MAX(tick, turn ? asked : 0);
+				feed((struct sv_event){ .type = SV_EV_TICK });
+			}
+		}
+		n_extended += is_told;
+		n_late += !is_told;
+		if (!is_told) {
+			ck_assert(state() == SV_KILLING || state() == SV_STOPPING);
+			continue;
+		}
+		later(58 * USEC_PER_SEC);
+		ck_assert_int_eq(state(), SV_RUNNING);
+	}
+	ck_assert_uint_gt(n_extended, rounds / 20); /* both were seen often */
+	ck_assert_uint_gt(n_late, rounds / 20);
+}
+END_TEST
+
 START_TEST(test_table)
 {
 	for (unsigned int i = 0; i < SV_STATE_MAX_; i++) {
@@ -950,6 +1155,7 @@ int main(void)
 	Suite *suite = suite_create("supervisor");
 	TCase *tcase = tcase_create("supervisor");
 
+	tcase_set_timeout(tcase, 600);
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, test_start_to_ready);
 	tcase_add_test(tcase, test_stages_take_their_time);
@@ -958,6 +1164,10 @@ int main(void)
 	tcase_add_loop_test(tcase, test_exits, 0, ARRAY_LEN(exit_rows));
 	tcase_add_test(tcase, test_guest_powers_itself_off);
 	tcase_add_loop_test(tcase, test_every_waiting_state_has_a_limit, 0, ARRAY_LEN(limit_rows));
+	tcase_add_test(tcase, test_a_failed_start_goes_on_where_it_failed);
+	tcase_add_loop_test(tcase, test_only_a_fresh_disk_is_kept_for_who_comes_back, 0, ARRAY_LEN(kept_rows));
+	tcase_add_loop_test(tcase, test_what_is_kept_is_dropped, 0, 2 * ARRAY_LEN(drops));
+	tcase_add_test(tcase, test_what_is_kept_takes_no_room);
 	tcase_add_test(tcase, test_failure_keeps_its_stage_and_code);
 	tcase_add_loop_test(tcase, test_destroy_from_every_state, SV_IMAGE, SV_RUNNING + 1);
 	tcase_add_test(tcase, test_tombstone_stays_until_acknowledged);
@@ -979,6 +1189,7 @@ int main(void)
 	tcase_add_test(tcase, test_a_policy_that_cannot_be_set_leaves_the_former);
 	tcase_add_test(tcase, test_a_policy_that_cannot_be_journalled_is_undone);
 	tcase_add_test(tcase, test_a_policy_of_a_sandbox_that_ends);
+	tcase_add_test(tcase, test_an_extension_at_the_last_moment);
 	tcase_add_test(tcase, test_table);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
