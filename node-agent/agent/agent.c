@@ -331,7 +331,8 @@ static int load_state(struct agent *agent, struct err *reterr)
 	int r;
 
 	agent_node_event(agent, "agent-started", "", NULL);
-	(void)journal_read_epoch(agent->options->state, &agent->saved_epoch, &err);
+	(void)journal_read_epoch(
+		agent->options->state, &agent->saved_epoch, &event.start.leader, &err);
 	if (!err_is_set(&err))
 		(void)journal_load(agent->options->state, load_one, agent, &err);
 	if (err_is_set(&err))

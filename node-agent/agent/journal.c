@@ -332,28 +332,34 @@ int journal_read(const char *state, journal_each each, void *user, struct err *r
 	return walk(path, state, false, each, user, reterr);
 }
 
-int journal_read_epoch(const char *state, uint64_t *ret, struct err *reterr)
+int journal_read_epoch(
+	const char *state, uint64_t *ret, struct leader_mark *ret_leader, struct err *reterr)
 {
 	CLEANUP_FREE char *text = NULL;
+	struct leader_mark leader = { .run = "" };
 	char path[PATH_MAX];
 	int r;
 
 	*ret = 0;
+	*ret_leader = leader;
 	(void)snprintf(path, sizeof(path), "%s/epoch", state);
-	r = file_read(path, 64, &text, NULL);
+	r = file_read(path, 128, &text, NULL);
 	if (r == -ENOENT)
 		return 0;
-	if (r == 0 && sscanf(text, "%" SCNu64, ret) != 1)
+	if (r == 0 && sscanf(text, "%" SCNu64 " %20s %20s", ret, leader.lineage, leader.run) < 1)
 		r = -EINVAL;
+	if (r == 0 && id_is_valid(leader.lineage) && id_is_valid(leader.run))
+		*ret_leader = leader;
 	if (r < 0)
 		return err_set(reterr, FAIL_STATE_UNREADABLE, -r, "cannot read %s", path);
 	return 0;
 }
 
-int journal_write_epoch(const char *state, uint64_t epoch, struct err *reterr)
+int journal_write_epoch(const char *state, uint64_t epoch, const struct leader_mark *leader,
+	struct err *reterr)
 {
-	char path[PATH_MAX], text[32];
-	int n = snprintf(text, sizeof(text), "%" PRIu64 "\n", epoch), r;
+	char path[PATH_MAX], text[96];
+	int n = snprintf(text, sizeof(text), "%" PRIu64 " %s %s\n", epoch, leader->lineage, leader->run), r;
 
 	(void)snprintf(path, sizeof(path), "%s/epoch", state);
 	r = file_replace(path, text, (size_t)n, 0600);

@@ -35,6 +35,8 @@ int journal_load(const char *state, journal_each each, void *user, struct err *r
 /* The same without touching anything: for `status`, while an agent may run. */
 int journal_read(const char *state, journal_each each, void *user, struct err *reterr);
 
-/* The highest epoch that was obeyed; 0 when none was saved. */
-int journal_read_epoch(const char *state, uint64_t *ret, struct err *reterr);
-int journal_write_epoch(const char *state, uint64_t epoch, struct err *reterr);
+/* The highest epoch that was obeyed, 0 when none was saved, and whose it was. */
+int journal_read_epoch(
+	const char *state, uint64_t *ret, struct leader_mark *ret_leader, struct err *reterr);
+int journal_write_epoch(const char *state, uint64_t epoch, const struct leader_mark *leader,
+	struct err *reterr);

@@ -18,13 +18,13 @@
 #include "base/log.h"
 #include "wire/records.h"
 
-static void save_epoch(struct agent *agent, uint64_t epoch)
+static void save_epoch(struct agent *agent, const struct sv_action *action)
 {
 	struct post post = { .type = SV_EV_JOURNAL_FAILED };
 
 	/* On the loop: it happens once per change of the leading scheduler, and nothing may
 	 * overtake it. */
-	if (journal_write_epoch(agent->options->state, epoch, &post.err) < 0) {
+	if (journal_write_epoch(agent->options->state, action->epoch, &action->leader, &post.err) < 0) {
 		log_failure(LOG_LEVEL_ERROR, "cannot save the epoch", &post.err, NULL);
 		agent_post(agent, &post);
 	}
@@ -49,7 +49,7 @@ static void perform_node(struct agent *agent, struct sv_action *action)
 {
 	switch (action->type) {
 	case SV_DO_SAVE_EPOCH:
-		save_epoch(agent, action->epoch);
+		save_epoch(agent, action);
 		break;
 	case SV_DO_SEND_HELLO:
 		link_send_hello(agent->link, action->hello);

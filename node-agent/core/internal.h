@@ -81,6 +81,7 @@ struct supervisor {
 	bool welcomed;
 	char node[ID_SIZE];
 	uint64_t highest_epoch;
+	struct leader_mark leader; /* who had it */
 	int64_t heartbeat_usec;
 	int64_t hello_due_usec, heartbeat_due_usec, inventory_due_usec;
 	uint64_t inventory; /* number of the last one */

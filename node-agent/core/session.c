@@ -161,6 +161,7 @@ static void send_hello(struct supervisor *sv)
 	hello->unschedulable =
 		err_is_set(&sv->unreadable) ? sv->unreadable : sv->capacity.unschedulable;
 	hello->highest_epoch = sv->highest_epoch;
+	hello->leader = sv->leader;
 	if (image_list_copy(&sv->capacity.images, &hello->images) < 0)
 		sv->out->no_memory = true;
 }
@@ -378,6 +379,7 @@ void sv_on_refused(struct supervisor *sv, const struct err *err)
 	case FAIL_NODE_REVOKED:
 	case FAIL_NODE_KEY_UNKNOWN:
 	case FAIL_STALE_EPOCH:
+	case FAIL_SCHEDULER_SPLIT:
 		sv->welcomed = false;
 		sv_emit_event(sv, "session-refused", NULL, err);
 		(void)sv_emit(sv, SV_DO_RECONNECT, NULL);

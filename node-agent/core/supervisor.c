@@ -85,6 +85,7 @@ static void start(struct supervisor *sv, const struct sv_event *event)
 	struct sv_sandbox *sandbox, *next;
 
 	sv->highest_epoch = MAX(sv->highest_epoch, event->start.highest_epoch);
+	sv->leader = event->start.leader;
 	sv->started = true;
 	if (event->start.unreadable) {
 		sv->unreadable = *event->start.unreadable;
@@ -98,31 +99,75 @@ static void start(struct supervisor *sv, const struct sv_event *event)
 
 /* ---- messages of the scheduler ---- */
 
-/* false: an older leader speaks. */
-static bool epoch_is_current(struct supervisor *sv, const struct sv_event *event)
+static void refuse_leader(struct supervisor *sv, const struct err *err)
 {
+	struct sv_action *action = sv_emit(sv, SV_DO_SEND_REFUSED, NULL);
+
+	if (!action)
+		return;
+	action->err = calloc(1, sizeof(*action->err));
+	if (action->err)
+		*action->err = *err;
+	else
+		sv->out->no_memory = true;
+}
+
+/* A leader's welcome with the epoch that another run of the same store has: one of the two is a copy. The node stays with
+ * whom it obeyed first. */
+static bool is_split(struct supervisor *sv, const struct sv_event *event)
+{
+	const struct welcome *welcome = event->welcome;
+	struct err err = ERR_NULL;
+
+	if (event->epoch != sv->highest_epoch || !*sv->leader.run || !*welcome->run ||
+		strcmp(sv->leader.lineage, welcome->lineage) != 0 || strcmp(sv->leader.run, welcome->run) == 0)
+		return false;
+	(void)err_set(&err, FAIL_SCHEDULER_SPLIT, 0, "Epoch %llu is another scheduler's of the same store.",
+		(unsigned long long)event->epoch);
+	err_add(&err, "instance", "%s", welcome->run);
+	err_add(&err, "first", "%s", sv->leader.run);
+	refuse_leader(sv, &err);
+	sv_on_refused(sv, &err);
+	return true;
+}
+
+/* Who has the highest epoch is remembered with it; a message that is no welcome does not say who sends it. */
+static void obey(struct supervisor *sv, const struct sv_event *event)
+{
+	const bool is_welcome = event->type == SV_EV_WELCOME;
+	struct leader_mark leader = { .run = "" };
 	struct sv_action *action;
 
+	if (is_welcome) {
+		memcpy(leader.lineage, event->welcome->lineage, sizeof(leader.lineage));
+		memcpy(leader.run, event->welcome->run, sizeof(leader.run));
+	}
+	if (event->epoch <= sv->highest_epoch && (!is_welcome || *sv->leader.run || !*leader.run))
+		return;
+	sv->highest_epoch = MAX(sv->highest_epoch, event->epoch);
+	sv->leader = leader;
+	action = sv_emit(sv, SV_DO_SAVE_EPOCH, NULL);
+	if (!action)
+		return;
+	action->epoch = sv->highest_epoch;
+	action->leader = leader;
+}
+
+/* false: an older leader speaks, or a copy. */
+static bool epoch_is_current(struct supervisor *sv, const struct sv_event *event)
+{
+	struct err err = ERR_NULL;
+
 	if (event->epoch >= sv->highest_epoch || PLANTED(OLD_EPOCH_ACCEPTED)) {
-		if (event->epoch <= sv->highest_epoch)
-			return true;
-		sv->highest_epoch = event->epoch;
-		action = sv_emit(sv, SV_DO_SAVE_EPOCH, NULL);
-		if (action)
-			action->epoch = event->epoch;
+		if (event->type == SV_EV_WELCOME && is_split(sv, event))
+			return false;
+		obey(sv, event);
 		return true;
 	}
 	sv->counts.stale_epoch++;
-	action = sv_emit(sv, SV_DO_SEND_REFUSED, NULL);
-	if (!action)
-		return false;
-	action->err = calloc(1, sizeof(*action->err));
-	if (action->err)
-		(void)err_set(action->err, FAIL_STALE_EPOCH, 0,
-			"Epoch %llu is over; the node has obeyed %llu.",
-			(unsigned long long)event->epoch, (unsigned long long)sv->highest_epoch);
-	else
-		sv->out->no_memory = true;
+	(void)err_set(&err, FAIL_STALE_EPOCH, 0, "Epoch %llu is over; the node has obeyed %llu.",
+		(unsigned long long)event->epoch, (unsigned long long)sv->highest_epoch);
+	refuse_leader(sv, &err);
 	return false;
 }
 

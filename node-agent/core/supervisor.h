@@ -209,6 +209,7 @@ struct sv_event {
 		struct {
 			const struct err *unreadable; /* NULL: fine */
 			uint64_t highest_epoch;       /* as last saved; 0: never */
+			struct leader_mark leader;    /* likewise */
 		} start;
 		const struct welcome *welcome;
 		const struct desired_set *desired;
@@ -257,7 +258,7 @@ struct sv_lease {
 enum sv_action_type {
 	SV_DO_JOURNAL_WRITE, /* journal, best_effort, answer -> JOURNALLED */
 	SV_DO_JOURNAL_REMOVE, /* the sandbox's directory as a whole; a failure is only logged (next start tries again) */
-	SV_DO_SAVE_EPOCH, /* epoch: durable before the next action, as a journal write */
+	SV_DO_SAVE_EPOCH, /* epoch, leader: durable before the next action, as a journal write */
 
 	SV_DO_FETCH_IMAGE, /* spec: make the image of this digest and size present and verified -> IMAGE_DONE */
 	SV_DO_MAKE_DISK, /* spec -> DISK_DONE. An existing disk of an interrupted start is made again */
@@ -281,7 +282,7 @@ enum sv_action_type {
 	SV_DO_SEND_INVENTORY, /* inventory */
 	SV_DO_SEND_REPORT,    /* report */
 	SV_DO_SEND_CAPACITY,  /* capacity */
-	SV_DO_SEND_REFUSED,   /* err: STALE_EPOCH */
+	SV_DO_SEND_REFUSED,   /* err: STALE_EPOCH, SCHEDULER_SPLIT */
 	SV_DO_STAGE,          /* stage: into the telemetry spool */
 	SV_DO_NODE_EVENT, /* name: "sandbox-adopted", "sandbox-drift", ...: into the spool and the log; err may be set */
 	SV_DO_RECONNECT, /* drop the connection and dial again after the back-off (the scheduler refused this session) */
@@ -300,7 +301,10 @@ struct sv_action {
 			bool best_effort;
 			bool answer;
 		} journal;
-		uint64_t epoch;
+		struct {
+			uint64_t epoch;
+			struct leader_mark leader;
+		};
 		struct {
 			struct sv_vmm_id vmm;
 			struct sv_lease lease; /* START_VMM, RENEW_VMM */

@@ -147,6 +147,10 @@ int hello_decode(const Croft__Hello *message, struct hello *ret, struct err *ret
 		return refuse(reterr, "hostname");
 	if (!take_text(hello.version, sizeof(hello.version), message->version))
 		return refuse(reterr, "version");
+	if (!take_optional_id(hello.leader.lineage, message->lineage))
+		return refuse(reterr, "lineage");
+	if (!take_optional_id(hello.leader.run, message->run))
+		return refuse(reterr, "run");
 	if (!message->capacity)
 		return refuse(reterr, "capacity");
 	capacity_decode(message->capacity, &hello.capacity);
@@ -176,6 +180,8 @@ int welcome_decode(const Croft__Welcome *message, struct welcome *ret, struct er
 		return refuse(reterr, "pool");
 	if (!take_id(welcome.lineage, message->lineage))
 		return refuse(reterr, "lineage");
+	if (!take_optional_id(welcome.run, message->run))
+		return refuse(reterr, "run");
 	if (welcome.heartbeat_ms < 100 || welcome.heartbeat_ms > 60000)
 		return refuse(reterr, "heartbeat_ms");
 	*ret = welcome;

@@ -366,6 +366,8 @@ Croft__Hello *hello_encode(const struct hello *hello)
 		!put_text(&to->version, hello->version) ||
 		!put_capacity(&to->capacity, &hello->capacity) ||
 		!put_failure(&to->unschedulable, &hello->unschedulable) ||
+		!put_text(&to->lineage, hello->leader.lineage) ||
+		!put_text(&to->run, hello->leader.run) ||
 		!put_images(&to->images, &to->n_images, &hello->images))
 		return DROP(to);
 	return to;
@@ -383,7 +385,7 @@ Croft__Welcome *welcome_encode(const struct welcome *welcome)
 	to->realtime_us = welcome->realtime_us;
 	to->greeting = welcome->greeting;
 	if (!put_text(&to->node_id, welcome->node) || !put_text(&to->pool, welcome->pool) ||
-		!put_text(&to->lineage, welcome->lineage))
+		!put_text(&to->lineage, welcome->lineage) || !put_text(&to->run, welcome->run))
 		return DROP(to);
 	return to;
 }

@@ -115,6 +115,12 @@ int image_list_add(struct image_list *list, const char *digest); /* 0, -EINVAL, 
 int image_list_copy(const struct image_list *list, struct image_list *ret);
 
 /* instance and machine have the form of id_new(). */
+/* Whom a node obeyed last: with the epoch, enough to tell a copied scheduler from one that was started again. */
+struct leader_mark {
+	char lineage[ID_SIZE]; /* "": not known */
+	char run[ID_SIZE];
+};
+
 struct hello {
 	char instance[ID_SIZE]; /* new at each start of the agent */
 	char machine[ID_SIZE];  /* of the state directory */
@@ -125,6 +131,7 @@ struct hello {
 	struct err unschedulable; /* FAIL_NONE: may be placed on */
 	struct image_list images;
 	uint64_t highest_epoch;
+	struct leader_mark leader; /* who had it */
 };
 void hello_deinit(struct hello *hello);
 Croft__Hello *hello_encode(const struct hello *hello);
@@ -139,6 +146,7 @@ struct welcome {
 	int64_t realtime_us;
 	uint32_t lease_ms; /* 0: VMs of this pool have none */
 	uint64_t greeting; /* of this session with this scheduler */
+	char run[ID_SIZE]; /* of the scheduler; "": one that does not say */
 };
 Croft__Welcome *welcome_encode(const struct welcome *welcome);
 int welcome_decode(const Croft__Welcome *message, struct welcome *ret, struct err *reterr);

@@ -42,6 +42,7 @@
 struct fleet_config {
 	char lineage[ID_SIZE];   /* of the store */
 	uint64_t epoch;          /* of this leader; the shell puts it on every envelope */
+	char run[ID_SIZE];       /* of this process; "": welcomes do not say */
 	uint32_t heartbeat_ms;   /* 1000 */
 	int64_t suspect_usec;    /* 3 s of silence: no placing there */
 	int64_t lost_after_usec; /* 60 s of silence: lost */
@@ -492,6 +493,9 @@ const char *fleet_sandbox_node(const struct fleet *fleet, const char *id, uint64
  * of at most `max` were written. FENCED ones are left out: they ended for everybody. */
 size_t fleet_sandbox_list(const struct fleet *fleet, const char *tenant, const char *after,
 	char (*ret)[ID_SIZE], size_t max);
+
+/* Whether the node that says so obeyed another scheduler of this very store: this one, or the other, is a copy. */
+bool fleet_hello_is_split(const struct fleet *fleet, const struct hello *hello);
 
 struct fleet_node_view {
 	const struct node_record *record;

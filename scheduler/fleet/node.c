@@ -225,6 +225,7 @@ static void welcome(struct fleet *fleet, struct node *node)
 	memcpy(send->welcome.node, node->record.id, sizeof(send->welcome.node));
 	memcpy(send->welcome.pool, node->record.pool, sizeof(send->welcome.pool));
 	memcpy(send->welcome.lineage, fleet->config.lineage, sizeof(send->welcome.lineage));
+	memcpy(send->welcome.run, fleet->config.run, sizeof(send->welcome.run));
 }
 
 static void set_images(struct fleet *fleet, struct node *node, const struct image_list *images)
@@ -261,6 +262,26 @@ static void take_hello(struct fleet *fleet, struct node *node, const struct flee
 	welcome(fleet, node);
 }
 
+/* Every start of ours has a higher epoch than those before, all of them in our store. */
+bool fleet_hello_is_split(const struct fleet *fleet, const struct hello *hello)
+{
+	return *hello->leader.run && hello->highest_epoch >= fleet->config.epoch &&
+	       strcmp(hello->leader.lineage, fleet->config.lineage) == 0 &&
+	       strcmp(hello->leader.run, fleet->config.run) != 0;
+}
+
+static void refuse_split(struct fleet *fleet, const struct fleet_event *event)
+{
+	struct err err = ERR_NULL;
+
+	(void)err_set(&err, FAIL_SCHEDULER_SPLIT, 0,
+		"The node obeys another scheduler with this one's store and keys.");
+	err_add(&err, "instance", "%s", fleet->config.run);
+	err_add(&err, "first", "%s", event->hello->leader.run);
+	fleet_emit_notice(fleet, &err, event->node, NULL);
+	fleet_emit_refused(fleet, event->node, event->session, &err);
+}
+
 void fleet_node_hello(struct fleet *fleet, const struct fleet_event *event)
 {
 	struct node *node = fleet_node_find(fleet, event->node);
@@ -273,6 +294,10 @@ void fleet_node_hello(struct fleet *fleet, const struct fleet_event *event)
 	}
 	if (node->link == NODE_REMOVED) {
 		refuse_hello(fleet, event, FAIL_NODE_REVOKED, "This node's key was revoked.");
+		return;
+	}
+	if (fleet_hello_is_split(fleet, hello)) {
+		refuse_split(fleet, event);
 		return;
 	}
 	if (hello->highest_epoch > fleet->config.epoch) {

@@ -173,9 +173,10 @@ HANDLER(on_hello)
 	int r = hello_decode(envelope->hello, &hello, reterr);
 
 	(void)head;
-	if (r == 0)
+	if (r == 0 && !fleet_hello_is_split(shell_fleet(call->link->server->shell), &hello)) {
 		r = raise_epoch(call->link->server, hello.highest_epoch, &ops, reterr);
-	hello.highest_epoch = 0; /* judged: the fleet was made with the epoch of the start */
+		hello.highest_epoch = 0; /* judged: the fleet was made with the epoch of the start */
+	}
 	if (r == 0)
 		r = step(call, &event, &ops);
 	ops_deinit(&ops);

@@ -189,6 +189,7 @@ int server_new(struct server **ret, const struct options *options, struct event_
 	server->options = options;
 	server->base = base;
 	server->rng = rng_system();
+	id_new(&server->rng, server->run);
 	server->started_us = clock_realtime_usec();
 	server->zmq = zmq_ctx_new();
 	if (!server->zmq)

@@ -59,6 +59,7 @@ struct server {
 	struct curve_keys keys;
 	char lineage[ID_SIZE];
 	char instance[ID_SIZE]; /* made with the lineage; a copied state directory has the same */
+	char run[ID_SIZE];      /* of this process */
 	int64_t restored_us;    /* 0: the lineage was made by init */
 	uint64_t epoch;
 	int64_t started_us;

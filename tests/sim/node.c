@@ -406,6 +406,7 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 		break;
 	case SV_DO_SAVE_EPOCH:
 		node->highest_epoch = action->epoch;
+		node->leader = action->leader;
 		break;
 	case SV_DO_FETCH_IMAGE:
 		fail_sometimes(sim,
@@ -582,6 +583,7 @@ void node_start(struct sim *sim, struct sim_node *node)
 	}
 	event = (struct sv_event){ .type = SV_EV_START };
 	event.start.highest_epoch = node->highest_epoch;
+	event.start.leader = node->leader;
 	step(sim, node, &event);
 	event = (struct sv_event){ .type = SV_EV_CAPACITY, .capacity = &capacity };
 	step(sim, node, &event);

@@ -446,6 +446,7 @@ void scheduler_start(struct sim *sim)
 	if (sim_has_leases(sim))
 		config.grace_usec = 30 * USEC_PER_SEC; /* else nothing is lost before the faults end */
 	memcpy(config.lineage, "aaaaaaaaaaaaaaaaaaaa", ID_SIZE);
+	id_new(&sim->core_rng, config.run);
 	scheduler->life++;
 	scheduler->tick_usec = 0;
 	if (fleet_new(&scheduler->fleet, &config) < 0)

@@ -105,6 +105,7 @@ struct sim_node {
 	struct sim_journal *journals;
 	struct vm *vms;
 	uint64_t highest_epoch;
+	struct leader_mark leader;
 	char boot_id[BOOT_ID_SIZE];
 	int64_t mono_offset, real_offset;
 	/* the agent */

@@ -445,6 +445,8 @@ static void on_message(const void *data, size_t size, void *user)
 	case CROFT__ENVELOPE__BODY_WELCOME:
 		node->welcome = true;
 		node->telemetry_acked = envelope->welcome->telemetry_acked;
+		COPY(node->leader.lineage, envelope->welcome->lineage);
+		COPY(node->leader.run, envelope->welcome->run);
 		break;
 	case CROFT__ENVELOPE__BODY_CREATE:
 		take_create(node, envelope);
@@ -477,8 +479,10 @@ static void on_message(const void *data, size_t size, void *user)
 		node->stream_closed = true;
 		break;
 	case CROFT__ENVELOPE__BODY_REFUSED:
+		/* that its next message came without a hello is no news */
+		if (!node->refused || strcmp(envelope->refused->failure->code, "HELLO_NEEDED") != 0)
+			failure_decode(envelope->refused->failure, &node->refusal);
 		node->refused = true;
-		failure_decode(envelope->refused->failure, &node->refusal);
 		break;
 	default:
 		break;
@@ -588,6 +592,7 @@ void node_send_hello(struct fake_node *node)
 	struct inventory inventory = { .complete = true, .number = 1 };
 	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
 
+	hello.leader = node->leader;
 	COPY(hello.instance, node->instance);
 	COPY(hello.machine, node->machine);
 	COPY(hello.boot_id, "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee");

@@ -80,6 +80,7 @@ struct fake_node {
 	bool enrolled, up, welcome, refused;
 	struct err refusal; /* of Refused or of the enrolment */
 	uint64_t seq, highest_epoch;
+	struct leader_mark leader; /* of the last welcome */
 	struct node_capacity capacity;
 	/* what it does with a create: */
 	bool is_silent;           /* nothing */

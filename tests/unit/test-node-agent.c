@@ -522,6 +522,43 @@ START_TEST(a_command_of_an_older_scheduler_is_refused)
 }
 END_TEST
 
+static bool was_refused(struct rig *rig, void *arg)
+{
+	(void)arg;
+	return rig->refused.code == FAIL_SCHEDULER_SPLIT;
+}
+
+static bool is_welcomed(struct rig *rig, void *arg)
+{
+	(void)arg;
+	return rig->has_inventory;
+}
+
+/* With the same store and epoch, but not whom it obeyed: remembered over a restart, and told to the copy. */
+START_TEST(a_copied_scheduler_is_refused)
+{
+	static const char first[] = "aaaaaaaaaaaaaaaaaaaa", copy[] = "bbbbbbbbbbbbbbbbbbbb";
+	struct rig rig;
+
+	rig_init(&rig);
+	memcpy(rig.scheduler_run, first, sizeof(first));
+	rig_join(&rig);
+	rig_start(&rig);
+	(void)rig_end(&rig, SIGKILL);
+	rig.has_inventory = false;
+	memcpy(rig.scheduler_run, copy, sizeof(copy));
+	rig_launch(&rig);
+	rig_until(&rig, was_refused, NULL, "the refusal of the copy");
+	ck_assert_str_eq(err_field(&rig.refused, "instance"), copy);
+	ck_assert_str_eq(err_field(&rig.refused, "first"), first);
+	ck_assert_str_eq(rig.hello.leader.run, first);
+	ck_assert(!rig.has_inventory);
+	memcpy(rig.scheduler_run, first, sizeof(first));
+	rig_until(&rig, is_welcomed, NULL, "the first scheduler's welcome");
+	rig_deinit(&rig);
+}
+END_TEST
+
 START_TEST(one_torn_journal_costs_its_own_sandbox_only)
 {
 	struct sandbox_spec *spec;
@@ -578,6 +615,7 @@ int main(void)
 	tcase_add_test(restarts, sigterm_leaves_the_sandbox_and_takes_two_seconds_at_most);
 	tcase_add_loop_test(restarts, telemetry_of_a_cut_comes_complete_and_in_order, 0, 2);
 	tcase_add_test(restarts, one_torn_journal_costs_its_own_sandbox_only);
+	tcase_add_test(restarts, a_copied_scheduler_is_refused);
 	suite_add_tcase(suite, life);
 	suite_add_tcase(suite, failures);
 	suite_add_tcase(suite, restarts);

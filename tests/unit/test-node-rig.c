@@ -70,6 +70,7 @@ static void welcome(struct rig *rig)
 		.telemetry_acked = rig->durable_seq,
 		.realtime_us = clock_realtime_usec() };
 
+	memcpy(message.run, rig->scheduler_run, sizeof(message.run));
 	RIG_SEND(rig, WELCOME, welcome, welcome_encode(&message), 0);
 }
 

@@ -39,6 +39,7 @@ struct rig {
 	uint64_t seq, epoch;
 	struct err enroll_answer; /* set: how an Enroll is answered */
 
+	char scheduler_run[ID_SIZE]; /* "": it does not say */
 	uint32_t lease_ms; /* that it welcomes with; none is granted */
 
 	bool has_hello, has_inventory, is_silent;
