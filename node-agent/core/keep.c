@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a start that failed leaves to the next attempt (docs/architecture.md, "A start that fails"). For a reason that
- * passes (class transient) the scheduler tries the same sandbox again, on this node where it can. The image is in the
- * node's store anyhow; the disk is kept for keep_usec when no guest ever ran on it, and the next generation goes on at
- * the stage that failed. The network slot belongs to its generation and is given back.
+ * passes (class transient) the scheduler tries the same sandbox again, on this node where it can. The disk is kept for
+ * keep_usec when no guest ever ran on it, and the next generation does not make it again. Its image is in the node's store
+ * unless it was collected meanwhile, so that it is asked for. The network slot belongs to its generation and is given back.
  *
  * For everybody else the start has ended: its report says ENDED, and a destroy, a restart of the agent or a create
  * that asks for something else drops what is kept.

@@ -40,28 +40,13 @@ static void to_network(struct supervisor *sv, struct sv_sandbox *sandbox)
 	sv_emit_spec(sv, SV_DO_MAKE_NETWORK, sandbox);
 }
 
-/* Image and disk are there from the attempt before. */
-static void reuse(struct supervisor *sv, struct sv_sandbox *sandbox)
-{
-	static const char why[] = "reused: made by the attempt before";
-
-	sv_stage_end(sv, sandbox, STAGE_IMAGE, RESULT_SKIPPED, why, NULL);
-	sv_sandbox_move(sv, sandbox, SV_DISK);
-	sv_stage_end(sv, sandbox, STAGE_DISK, RESULT_SKIPPED, why, NULL);
-	to_network(sv, sandbox);
-}
-
 static void accepted(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	char text[64];
 
 	sandbox->accepting = false;
-	(void)snprintf(text, sizeof(text), "resumed_from=%s reused=image,disk", sv_state_name(sandbox->failed_in));
+	(void)snprintf(text, sizeof(text), "resumed_from=%s reused=disk", sv_state_name(sandbox->failed_in));
 	sv_stage_end(sv, sandbox, STAGE_ACCEPT, RESULT_OK, sandbox->is_resumed ? text : NULL, NULL);
-	if (sandbox->is_resumed) {
-		reuse(sv, sandbox);
-		return;
-	}
 	sv_report(sv, sandbox);
 	sv_emit_spec(sv, SV_DO_FETCH_IMAGE, sandbox);
 }
@@ -74,6 +59,11 @@ static void image_done(struct supervisor *sv, struct sv_sandbox *sandbox, const 
 	}
 	sv_stage_end(sv, sandbox, STAGE_IMAGE, RESULT_OK, NULL, NULL);
 	sv_sandbox_move(sv, sandbox, SV_DISK);
+	if (sandbox->is_resumed) {
+		sv_stage_end(sv, sandbox, STAGE_DISK, RESULT_SKIPPED, "reused: made by the attempt before", NULL);
+		to_network(sv, sandbox);
+		return;
+	}
 	sv_report(sv, sandbox);
 	sv_emit_spec(sv, SV_DO_MAKE_DISK, sandbox);
 }
