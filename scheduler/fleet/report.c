@@ -234,9 +234,7 @@ static struct sandbox *subject(
 		ack(fleet, node, report);
 		return NULL;
 	}
-	/* where a warm VM had failed to start before it was taken over is not kept: nobody is accused of that */
-	if (report->generation > sandbox->record.took &&
-		!fleet_sandbox_was_on(sandbox, node->record.id, report->generation)) {
+	if (!fleet_sandbox_was_on(sandbox, node->record.id, report->generation)) {
 		wrong_node(fleet, node, report);
 		return NULL;
 	}
