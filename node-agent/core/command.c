@@ -375,6 +375,13 @@ void sv_on_destroy(struct supervisor *sv, const struct destroy_command *command)
 	sv_end(sv, sandbox, command->reason, NULL);
 }
 
+/* 0: no limit. */
+static void set_life_end(struct sv_sandbox *sandbox, int64_t end_mono_us)
+{
+	sandbox->journal.life_end_mono_us = end_mono_us;
+	sandbox->deadline_usec = end_mono_us ? end_mono_us : NEVER;
+}
+
 void sv_on_update(struct supervisor *sv, const struct update_command *command)
 {
 	struct sv_sandbox *sandbox = sv_sandbox_find(sv, command->sandbox);
@@ -389,11 +396,17 @@ void sv_on_update(struct supervisor *sv, const struct update_command *command)
 	}
 	memcpy(journal->updated, command->operation, sizeof(journal->updated));
 	sandbox->update_failure = (struct err)ERR_NULL;
-	journal->life_end_mono_us =
-		command->timeout_s ? sv->now.mono_usec + command->timeout_s * USEC_PER_SEC : 0;
-	sandbox->deadline_usec = journal->life_end_mono_us ? journal->life_end_mono_us : NEVER;
+	sandbox->former_life_end_us = journal->life_end_mono_us;
+	set_life_end(sandbox, command->timeout_s ? sv->now.mono_usec + command->timeout_s * USEC_PER_SEC : 0);
 	sv_emit_journal(sv, sandbox, SV_WRITE_UPDATE);
 	sv_report(sv, sandbox);
+}
+
+/* Nothing was confirmed. As if it had not come, so that the scheduler's next try is none that was done already. */
+void sv_update_undo(struct sv_sandbox *sandbox)
+{
+	memset(sandbox->journal.updated, 0, sizeof(sandbox->journal.updated));
+	set_life_end(sandbox, sandbox->former_life_end_us);
 }
 
 void sv_on_report_ack(struct supervisor *sv, const struct report_ack *ack)

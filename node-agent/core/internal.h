@@ -40,6 +40,7 @@ struct sv_sandbox {
 	struct sandbox_spec *former_spec;    /* with the network policy in force, while another is being set; NULL: none is */
 	char network_operation[ID_SIZE];     /* that asked for it */
 	struct err update_failure;           /* of journal.updated */
+	int64_t former_life_end_us;          /* as journal.life_end_mono_us, should the one that is being journalled not be */
 	bool awaits_network;      /* warm: its new owner's policy is being set */
 	bool is_own_start;        /* under way since before its disk was made, in this life of the agent */
 	bool keeps;               /* its start failed; the next attempt may have its disk */
@@ -154,6 +155,7 @@ bool sv_keep_resume(struct supervisor *sv, struct sv_sandbox *sandbox, const str
 void sv_on_create(struct supervisor *sv, const struct create_command *command);
 void sv_on_destroy(struct supervisor *sv, const struct destroy_command *command);
 void sv_on_update(struct supervisor *sv, const struct update_command *command);
+void sv_update_undo(struct sv_sandbox *sandbox); /* it could not be journalled */
 void sv_on_report_ack(struct supervisor *sv, const struct report_ack *ack);
 void sv_refuse_create(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
 void sv_graves_free(struct supervisor *sv);

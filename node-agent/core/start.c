@@ -372,8 +372,11 @@ void sv_on_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbox, con
 	case SV_WRITE_NETWORK:
 		sv_network_undo(sv, sandbox);
 		return;
+	case SV_WRITE_UPDATE:
+		if (sandbox->journal.state == SV_RUNNING)
+			sv_update_undo(sandbox);
+		return;
 	case SV_WRITE_NONE:
-	case SV_WRITE_UPDATE: /* not confirmed; the scheduler asks again */
 		return;
 	}
 }

@@ -826,25 +826,7 @@ START_TEST(test_torn_record_isolates_one_sandbox)
 }
 END_TEST
 
-START_TEST(test_life_time_is_changed_and_confirmed)
-{
-	struct update_command command = { .generation = 1, .timeout_s = 100 };
-
-	drive(SV_RUNNING, NULL, 20);
-	memcpy(command.sandbox, ID, ID_SIZE);
-	memcpy(command.operation, OP, ID_SIZE);
-	feed((struct sv_event){ .type = SV_EV_UPDATE, .epoch = 1, .update = &command });
-	ck_assert_uint_lt(place_of(SV_DO_JOURNAL_WRITE), place_of(SV_DO_SEND_REPORT));
-	ck_assert_str_eq(report()->updated, OP);
-	later(50 * USEC_PER_SEC);
-	feed((struct sv_event){
-		.type = SV_EV_UPDATE, .epoch = 1, .update = &command }); /* again: no new life */
-	later(49 * USEC_PER_SEC);
-	ck_assert_int_eq(state(), SV_RUNNING);
-	later(2 * USEC_PER_SEC);
-	ck_assert_int_eq(state(), SV_KILLING);
-}
-END_TEST
+#include "test-supervisor-update.h"
 
 /* ---- network policies ---- */
 
@@ -982,6 +964,7 @@ int main(void)
 	tcase_add_test(tcase, test_unreadable_state_refuses_and_deletes_nothing);
 	tcase_add_test(tcase, test_torn_record_isolates_one_sandbox);
 	tcase_add_test(tcase, test_life_time_is_changed_and_confirmed);
+	tcase_add_test(tcase, test_life_time_that_was_not_journalled_is_not_confirmed);
 	tcase_add_test(tcase, test_a_policy_is_journalled_set_and_then_confirmed);
 	tcase_add_test(tcase, test_a_policy_that_cannot_be_set_leaves_the_former);
 	tcase_add_test(tcase, test_a_policy_that_cannot_be_journalled_is_undone);

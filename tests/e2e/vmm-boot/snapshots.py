@@ -245,7 +245,10 @@ def case_snapshot_host(env):
     second = kept.restore(env, "snapshot-host-2")
     os.truncate(kept.memory, 0)
     try:
-        ask(second, 11, b"64\n")
+        s = second.vmm.vsock(11)  # may find nobody any more, or be cut off
+        if s:
+            s.sendall(b"64\n")
+            s.recv(1)
     except OSError:
         pass
     status, record = second.vmm.wait(60)
