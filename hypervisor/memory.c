@@ -189,22 +189,6 @@ static bool is_zero(const uint8_t *page)
 	return page[0] == 0 && !memcmp(page, page + 1, PAGE - 1);
 }
 
-static int write_all(int fd, const uint8_t *from, uint64_t size, uint64_t offset)
-{
-	while (size > 0) {
-		ssize_t n = pwrite(fd, from, size, (off_t) offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		from += n;
-		offset += (uint64_t) n;
-		size -= (uint64_t) n;
-	}
-	return 0;
-}
-
 /* Where the next bytes are that may not be zero: only of a memfd, whose holes nothing else covers. */
 static uint64_t skip_hole(const struct memory *memory, uint64_t offset)
 {
@@ -234,7 +218,7 @@ int memory_copy_out(const struct memory *memory, int fd, uint64_t *offset, uint6
 		for (from = at; at < end && !is_zero(address_of(memory, at));)
 			at += PAGE;
 		if (at > from)
-			r = write_all(fd, address_of(memory, from), at - from, from);
+			r = fd_pwrite_all(fd, address_of(memory, from), at - from, (off_t) from);
 	}
 	*offset = end;
 	return r;

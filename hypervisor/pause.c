@@ -131,17 +131,27 @@ int vm_pause(struct vm *vm, struct err *reterr)
 	return 0;
 }
 
-int vm_resume(struct vm *vm, struct err *reterr)
+int pause_start_clock(struct vm *vm)
 {
 	struct kvm_clock_data clock = { .clock = vm->pause.clock_nsec };
 
-	if (!vm->pause.is_done)
-		return 0;
 	if (ioctl(vm->vm_fd, KVM_SET_CLOCK, &clock) < 0)
-		return err_set_at(reterr, STAGE_RESUME, FAIL_RESUME_FAILED, errno, "KVM_SET_CLOCK");
+		return -errno;
 	/* so that the guest's watchdog does not take the pause for a hang; refused by a guest without kvm-clock */
 	for (unsigned int i = 0; i < vm->n_vcpus; i++)
 		(void) ioctl(vm->vcpus[i].fd, KVM_KVMCLOCK_CTRL, 0);
+	return 0;
+}
+
+int vm_resume(struct vm *vm, struct err *reterr)
+{
+	int r;
+
+	if (!vm->pause.is_done)
+		return 0;
+	r = pause_start_clock(vm);
+	if (r < 0)
+		return err_set_at(reterr, STAGE_RESUME, FAIL_RESUME_FAILED, -r, "KVM_SET_CLOCK");
 	vm->pause.is_done = false;
 	run_on(vm);
 	return 0;

@@ -27,6 +27,9 @@ static inline bool pause_is_wanted(struct pause *pause)
 {
 	return atomic_load(&pause->is_wanted);
 }
+struct vm;
+/* The guest's clock goes on from where it stood. 0 or -errno. */
+int pause_start_clock(struct vm *vm);
 /* On a vCPU's thread: waits until the pause is over. */
 void pause_park(struct pause *pause);
 /* From any thread: whoever waits goes on, for good. */

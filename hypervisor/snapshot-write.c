@@ -54,20 +54,15 @@ static int write_state(struct vm *vm, int fd, struct err *reterr)
 {
 	CLEANUP(vm_state_freep) struct vm_state *state = NULL;
 	CLEANUP_FREE uint8_t *bytes = NULL;
-	size_t size = 0, at = 0;
+	size_t size = 0;
 	int r = vm_save(vm, &state, reterr);
 
 	if (r == 0)
 		r = snapshot_encode(state, &bytes, &size, reterr);
-	while (r == 0 && at < size) {
-		ssize_t n = pwrite(fd, bytes + at, size - at, (off_t) at);
-
-		if (n > 0)
-			at += (size_t) n;
-		else if (n == 0 || errno != EINTR)
-			r = fail_write(reterr, "state", n == 0 ? EIO : errno);
-	}
-	return r;
+	if (r < 0)
+		return r;
+	r = fd_pwrite_all(fd, bytes, size, 0);
+	return r < 0 ? fail_write(reterr, "state", -r) : 0;
 }
 
 int snapshot_write(struct snapshot_writer *writer, struct loop *loop, struct vm *vm, int state_fd, int memory_fd,

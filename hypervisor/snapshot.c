@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
+#include "base/fd.h"
 #include "pb/snapshot.pb-c.h"
 
 static const char magic[8] = "croftvm";
@@ -371,7 +371,8 @@ int snapshot_read(int fd, struct vm_state **ret, struct err *reterr)
 {
 	CLEANUP_FREE uint8_t *data = NULL;
 	struct stat st;
-	size_t size, at = 0;
+	size_t size;
+	int r;
 
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return invalid(reterr, "is no regular file");
@@ -381,16 +382,10 @@ int snapshot_read(int fd, struct vm_state **ret, struct err *reterr)
 	data = malloc(MAX(size, (size_t) 1));
 	if (!data)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the snapshot's state");
-	while (at < size) {
-		ssize_t n = pread(fd, data + at, size - at, (off_t) at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_set(reterr, FAIL_SNAPSHOT_INVALID, errno, "the snapshot's state cannot be read");
-		if (n == 0)
-			return invalid(reterr, "became shorter while it was read");
-		at += (size_t) n;
-	}
+	r = fd_pread_all(fd, data, size, 0);
+	if (r == -EPIPE)
+		return invalid(reterr, "became shorter while it was read");
+	if (r < 0)
+		return err_set(reterr, FAIL_SNAPSHOT_INVALID, -r, "the snapshot's state cannot be read");
 	return snapshot_decode(data, size, ret, reterr);
 }

@@ -223,12 +223,10 @@ int vm_load(struct vm *vm, const struct vm_state *state, struct err *reterr)
 
 int vm_wake(struct vm *vm, struct err *reterr)
 {
-	struct kvm_clock_data clock = { .clock = vm->pause.clock_nsec };
+	int r = pause_start_clock(vm);
 
-	if (ioctl(vm->vm_fd, KVM_SET_CLOCK, &clock) < 0)
-		return err_set(reterr, FAIL_RESTORE_FAILED, errno, "KVM_SET_CLOCK");
-	for (unsigned int i = 0; i < vm->n_vcpus; i++)
-		(void) ioctl(vm->vcpus[i].fd, KVM_KVMCLOCK_CTRL, 0); /* see vm_resume() */
+	if (r < 0)
+		return err_set(reterr, FAIL_RESTORE_FAILED, -r, "KVM_SET_CLOCK");
 	if (vm->has_vsock)
 		(void) vsock_tell_reset(&vm->vsock);
 	for (unsigned int i = 0; i < vm->n_devices; i++)
