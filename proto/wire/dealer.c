@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <event2/event.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <zmq.h>
@@ -39,7 +40,6 @@ struct dealer {
 	int64_t backoff_min, backoff_max, backoff;
 	struct rng rng;
 	enum dealer_state state;
-	unsigned int attempts;
 };
 
 static int connect_now(struct dealer *dealer);
@@ -194,7 +194,8 @@ static int watch_monitor(struct dealer *dealer)
 	char name[80];
 	int r;
 
-	(void) snprintf(name, sizeof(name), "inproc://croft-dealer-%p-%u", (void *) dealer, dealer->attempts);
+	/* never a name again: libzmq frees that of a closed socket in its own time, and memory comes back at the same address */
+	(void) snprintf(name, sizeof(name), "inproc://croft-dealer-%016" PRIx64, rng_u64(&dealer->rng));
 	if (zmq_socket_monitor(dealer->link.zmq, name, ZMQ_EVENT_ALL) < 0)
 		return -errno;
 	r = socket_open(&dealer->monitor, dealer->context, ZMQ_PAIR);
@@ -212,7 +213,6 @@ static int connect_now(struct dealer *dealer)
 	const struct timeval deadline = { CONNECT_DEADLINE_S, 0 };
 	int r;
 
-	dealer->attempts++;
 	r = socket_open(&dealer->link, dealer->context, ZMQ_DEALER);
 	if (r == 0)
 		r = set_options(dealer);

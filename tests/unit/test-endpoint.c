@@ -562,6 +562,21 @@ START_TEST(test_free_in_callback)
 }
 END_TEST
 
+/* Memory of a dealer that was freed comes back for the next one, sooner than libzmq has forgotten what it was connected to. */
+START_TEST(test_free_and_dial_again)
+{
+	struct world world;
+
+	world_open(&world);
+	for (int i = 0; i < 200; i++) {
+		open_dealer(&world, 0);
+		dealer_free(TAKE(world.nodes[0].dealer));
+	}
+	connect_node(&world, 0);
+	world_close(&world);
+}
+END_TEST
+
 /* The counter from which the router makes its routing ids. */
 static uint32_t counter_of(const struct route *route)
 {
@@ -684,6 +699,7 @@ int main(void)
 	tcase_add_test(tc, test_garbage);
 	tcase_add_test(tc, test_frame_too_large);
 	tcase_add_test(tc, test_free_in_callback);
+	tcase_add_test(tc, test_free_and_dial_again);
 	tcase_add_test_raise_signal(tc, test_met_counter_ends_the_process, SIGABRT);
 	tcase_add_test(tc, test_counter_is_not_to_be_guessed);
 	tcase_add_test(tc, test_handshake_rate);
