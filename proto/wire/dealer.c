@@ -189,6 +189,7 @@ static int set_options(struct dealer *dealer)
 	return r;
 }
 
+/* Our end first: with nobody at the other end, the loop would wait for ever when it stops the monitor. */
 static int watch_monitor(struct dealer *dealer)
 {
 	char name[80];
@@ -196,14 +197,13 @@ static int watch_monitor(struct dealer *dealer)
 
 	/* never a name again: libzmq frees that of a closed socket in its own time, and memory comes back at the same address */
 	(void) snprintf(name, sizeof(name), "inproc://croft-dealer-%016" PRIx64, rng_u64(&dealer->rng));
-	if (zmq_socket_monitor(dealer->link.zmq, name, ZMQ_EVENT_ALL) < 0)
-		return -errno;
 	r = socket_open(&dealer->monitor, dealer->context, ZMQ_PAIR);
 	if (r == 0)
 		r = socket_set_int(&dealer->monitor, ZMQ_LINGER, 0);
 	if (r < 0)
 		return r;
-	if (zmq_connect(dealer->monitor.zmq, name) < 0)
+	if (zmq_connect(dealer->monitor.zmq, name) < 0 ||
+		zmq_socket_monitor(dealer->link.zmq, name, ZMQ_EVENT_ALL) < 0)
 		return -errno;
 	return socket_watch(&dealer->monitor, dealer->base, on_monitor, dealer);
 }

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -577,6 +578,38 @@ START_TEST(test_free_and_dial_again)
 }
 END_TEST
 
+/* An attempt for which there are descriptors up to some point only ends at once, and one with enough of them comes through:
+ * the loop must not wait for what libzmq could not make. */
+START_TEST(test_out_of_descriptors)
+{
+	struct rlimit all, few;
+	struct world world;
+	unsigned int failed = 0;
+	int next;
+
+	world_open(&world);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &all), 0);
+	next = dup(STDIN_FILENO);
+	ck_assert_int_ge(next, 0);
+	close(next);
+	for (rlim_t k = 0; k < 8; k++) {
+		struct dealer_config config = { .address = world.address, .keys = world.nodes[0].keys };
+		struct err err = ERR_NULL;
+
+		few = (struct rlimit){ .rlim_cur = (rlim_t) next + k, .rlim_max = all.rlim_max };
+		memcpy(config.server_key, world.keys.public_key, sizeof(config.server_key));
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+		if (dealer_new(&world.nodes[0].dealer, world.base, world.context, &config, &node_handler, &world.nodes[0], &err) < 0)
+			failed++;
+		dealer_free(TAKE(world.nodes[0].dealer));
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &all), 0);
+	}
+	ck_assert_uint_ge(failed, 2);
+	connect_node(&world, 0);
+	world_close(&world);
+}
+END_TEST
+
 /* The counter from which the router makes its routing ids. */
 static uint32_t counter_of(const struct route *route)
 {
@@ -700,6 +733,7 @@ int main(void)
 	tcase_add_test(tc, test_frame_too_large);
 	tcase_add_test(tc, test_free_in_callback);
 	tcase_add_test(tc, test_free_and_dial_again);
+	tcase_add_test(tc, test_out_of_descriptors);
 	tcase_add_test_raise_signal(tc, test_met_counter_ends_the_process, SIGABRT);
 	tcase_add_test(tc, test_counter_is_not_to_be_guessed);
 	tcase_add_test(tc, test_handshake_rate);
