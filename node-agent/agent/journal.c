@@ -130,6 +130,7 @@ int journal_pack(const struct sv_journal *journal, uint8_t **ret, size_t *ret_si
 	record->life_left_us = journal->life_left_us;
 	record->life_end_mono_us = journal->life_end_mono_us;
 	record->attempt = journal->attempt;
+	record->update_number = journal->update_number;
 	if (encode_texts(journal, record) < 0 || encode_stages(journal, record) < 0)
 		return -ENOMEM;
 	if (journal->spec && !(record->spec = spec_encode(journal->spec)))
@@ -170,6 +171,7 @@ static int decode(const Croft__JournalRecord *record, struct sv_journal *ret, st
 	ret->life_left_us = record->life_left_us;
 	ret->life_end_mono_us = record->life_end_mono_us;
 	ret->attempt = record->attempt;
+	ret->update_number = record->update_number;
 	ret->state = sv_state_by_name(record->state);
 	ret->end_reason = end_reason_by_name(record->end_reason);
 	if (!id_is_valid(record->sandbox) || ret->state == SV_STATE_MAX_ ||

@@ -249,6 +249,7 @@ static void take_over(
 
 	spec_unref(journal->spec);
 	journal->spec = spec_ref(command->spec);
+	sandbox->took = command->took;
 	journal->generation = command->generation;
 	journal->attempt = command->attempt;
 	journal->trace = command->trace;
@@ -311,8 +312,6 @@ static bool create_known(
 		sv_end(sv, sandbox, END_SUPERSEDED, NULL);
 		return true;
 	}
-	sv_sandbox_remove(sv,
-		sandbox); /* whoever sends a newer generation has recorded that this one ended */
 	return false;
 }
 
@@ -333,6 +332,8 @@ void sv_on_create(struct supervisor *sv, const struct create_command *command)
 		refuse(sv, command, &err);
 		return;
 	}
+	if (sandbox) /* whoever sends a newer generation has recorded that this one ended; its record is written over */
+		sv_sandbox_remove(sv, sandbox);
 	accept_create(sv, command);
 }
 
@@ -382,6 +383,12 @@ static void set_life_end(struct sv_sandbox *sandbox, int64_t end_mono_us)
 	sandbox->deadline_usec = end_mono_us ? end_mono_us : NEVER;
 }
 
+/* A later change was taken already: the link delivers at most once, but not in order over two connections. */
+bool sv_is_overtaken(const struct sv_sandbox *sandbox, uint64_t number)
+{
+	return number && number < sandbox->journal.update_number;
+}
+
 void sv_on_update(struct supervisor *sv, const struct update_command *command)
 {
 	struct sv_sandbox *sandbox = sv_sandbox_find(sv, command->sandbox);
@@ -390,10 +397,12 @@ void sv_on_update(struct supervisor *sv, const struct update_command *command)
 	if (!sandbox || sandbox->is_bad || sandbox->journal.generation != command->generation)
 		return;
 	journal = &sandbox->journal;
-	if (journal->state != SV_RUNNING || strcmp(journal->updated, command->operation) == 0) {
+	if (journal->state != SV_RUNNING || strcmp(journal->updated, command->operation) == 0 ||
+		sv_is_overtaken(sandbox, command->number)) {
 		sv_report_again(sv, sandbox);
 		return;
 	}
+	journal->update_number = MAX(journal->update_number, command->number);
 	memcpy(journal->updated, command->operation, sizeof(journal->updated));
 	sandbox->update_failure = (struct err)ERR_NULL;
 	sandbox->former_life_end_us = journal->life_end_mono_us;

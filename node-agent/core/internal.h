@@ -39,6 +39,7 @@ struct sv_sandbox {
 	bool opening;    /* that it is ready is being journalled: likewise */
 	struct sandbox_spec *former_spec;    /* with the network policy in force, while another is being set; NULL: none is */
 	char network_operation[ID_SIZE];     /* that asked for it */
+	uint64_t took;                       /* generation from which the VM was taken over; 0: it is its own */
 	struct err update_failure;           /* of journal.updated */
 	int64_t former_life_end_us;          /* as journal.life_end_mono_us, should the one that is being journalled not be */
 	bool awaits_network;      /* warm: its new owner's policy is being set */
@@ -155,6 +156,7 @@ bool sv_keep_resume(struct supervisor *sv, struct sv_sandbox *sandbox, const str
 void sv_on_create(struct supervisor *sv, const struct create_command *command);
 void sv_on_destroy(struct supervisor *sv, const struct destroy_command *command);
 void sv_on_update(struct supervisor *sv, const struct update_command *command);
+bool sv_is_overtaken(const struct sv_sandbox *sandbox, uint64_t number);
 void sv_update_undo(struct sv_sandbox *sandbox); /* it could not be journalled */
 void sv_on_report_ack(struct supervisor *sv, const struct report_ack *ack);
 void sv_refuse_create(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);

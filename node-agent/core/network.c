@@ -21,7 +21,8 @@ void sv_on_network_update(struct supervisor *sv, const struct network_command *c
 
 	if (!sandbox || sandbox->is_bad || sandbox->journal.generation != command->generation)
 		return;
-	if (sandbox->journal.state != SV_RUNNING || !strcmp(sandbox->journal.updated, command->operation)) {
+	if (sandbox->journal.state != SV_RUNNING || !strcmp(sandbox->journal.updated, command->operation) ||
+		sv_is_overtaken(sandbox, command->number)) {
 		sv_report_again(sv, sandbox);
 		return;
 	}
@@ -32,6 +33,7 @@ void sv_on_network_update(struct supervisor *sv, const struct network_command *c
 		sv->out->no_memory = true;
 		return;
 	}
+	sandbox->journal.update_number = MAX(sandbox->journal.update_number, command->number);
 	sandbox->former_spec = sandbox->journal.spec;
 	sandbox->journal.spec = spec;
 	memcpy(sandbox->network_operation, command->operation, sizeof(sandbox->network_operation));

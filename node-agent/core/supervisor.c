@@ -199,12 +199,20 @@ static void on_message(struct supervisor *sv, const struct sv_event *event)
 
 /* ---- results ---- */
 
+/* What comes of an older generation belongs to a life that is over; but the VM of a warm one that was taken over goes on, and
+ * its end may have been on its way then. */
+static bool is_of_its_life(const struct sv_sandbox *sandbox, const struct sv_event *event)
+{
+	return event->generation == sandbox->journal.generation ||
+	       (event->type == SV_EV_VMM_EXITED && sandbox->took && event->generation == sandbox->took);
+}
+
 static void on_sandbox_event(struct supervisor *sv, const struct sv_event *event)
 {
 	struct sv_sandbox *sandbox = sv_sandbox_find(sv, event->sandbox);
 
-	if (!sandbox || sandbox->is_bad || sandbox->journal.generation != event->generation)
-		return; /* of a life that is over */
+	if (!sandbox || sandbox->is_bad || !is_of_its_life(sandbox, event))
+		return;
 	if (event->type == SV_EV_VMM_EXITED)
 		sv_on_exit(sv, sandbox, event);
 	else if (event->type == SV_EV_REMOVED)

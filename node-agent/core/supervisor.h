@@ -108,6 +108,7 @@ struct sv_journal {
 	uint64_t generation;
 	char operation[ID_SIZE];
 	char updated[ID_SIZE];
+	uint64_t update_number; /* of the last change that was taken */
 	enum sv_state state;
 	struct sandbox_spec *spec; /* NULL only in a tombstone */
 	uint64_t report_version;

@@ -282,7 +282,7 @@ int destroy_command_decode(
 int update_command_decode(
 	const Croft__UpdateSandbox *message, struct update_command *ret, struct err *reterr)
 {
-	struct update_command command = { .timeout_s = message->timeout_s };
+	struct update_command command = { .timeout_s = message->timeout_s, .number = message->number };
 
 	if (!take_target(
 		    command.sandbox, &command.generation, message->sandbox, message->generation))

@@ -56,6 +56,7 @@ Croft__NetworkUpdate *network_command_encode(const struct network_command *comma
 	if (!to)
 		return NULL;
 	to->generation = command->generation;
+	to->number = command->number;
 	if (!put_text(&to->sandbox, command->sandbox) || !put_text(&to->operation, command->operation) ||
 		!(to->network = net_policy_encode(&command->network)))
 		return DROP(to);
@@ -95,7 +96,7 @@ void network_command_deinit(struct network_command *command)
 
 int network_command_decode(const Croft__NetworkUpdate *message, struct network_command *ret, struct err *reterr)
 {
-	struct network_command command = { .generation = message->generation };
+	struct network_command command = { .generation = message->generation, .number = message->number };
 	int r;
 
 	if (!take_id(command.sandbox, message->sandbox))

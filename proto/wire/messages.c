@@ -469,6 +469,7 @@ Croft__UpdateSandbox *update_command_encode(const struct update_command *command
 		return NULL;
 	to->generation = command->generation;
 	to->timeout_s = command->timeout_s;
+	to->number = command->number;
 	if (!put_text(&to->sandbox, command->sandbox) ||
 		!put_text(&to->operation, command->operation))
 		return DROP(to);

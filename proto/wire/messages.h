@@ -228,6 +228,7 @@ struct update_command {
 	uint64_t generation;
 	char operation[ID_SIZE];
 	uint32_t timeout_s; /* 0: none */
+	uint64_t number;    /* rises with each change of the sandbox, of either kind; 0: not said */
 };
 Croft__UpdateSandbox *update_command_encode(const struct update_command *command);
 int update_command_decode(
@@ -239,6 +240,7 @@ struct network_command {
 	uint64_t generation;
 	char operation[ID_SIZE];
 	struct net_policy network;
+	uint64_t number; /* as in update_command */
 };
 void network_command_deinit(struct network_command *command);
 Croft__NetworkUpdate *network_command_encode(const struct network_command *command);

@@ -53,6 +53,7 @@ struct waiter {
 struct update {
 	bool pending;
 	char operation[ID_SIZE];
+	uint64_t number; /* of this leader's changes, below its epoch */
 	uint32_t timeout_s;
 	struct sandbox_spec *spec; /* with another network policy; NULL: it is the life time that changes */
 	uint64_t request; /* 0: nobody waits */
@@ -203,6 +204,7 @@ struct fleet {
 	size_t n_unknown; /* nodes that are connected and have not said yet what is there */
 	int64_t started_usec;
 	uint64_t batch;
+	uint64_t updates; /* changes of sandboxes that were asked for since the start */
 	/* of the step */
 	struct moment now;
 	struct rng *rng;

@@ -272,6 +272,7 @@ static void change(struct fleet *fleet, struct sandbox *sandbox, uint64_t reques
 {
 	sandbox->update = (struct update){
 		.pending = true,
+		.number = fleet->config.epoch << 32 | ++fleet->updates,
 		.timeout_s = timeout_s,
 		.spec = spec,
 		.request = request,

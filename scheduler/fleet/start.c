@@ -56,6 +56,7 @@ static void send_network(struct fleet *fleet, struct sandbox *sandbox)
 	if (!send)
 		return;
 	send->network.generation = sandbox->record.generation;
+	send->network.number = sandbox->update.number;
 	memcpy(send->network.sandbox, sandbox->record.id, sizeof(send->network.sandbox));
 	memcpy(send->network.operation, sandbox->update.operation, sizeof(send->network.operation));
 	if (net_policy_copy(&sandbox->update.spec->network, &send->network.network) < 0)
@@ -71,6 +72,7 @@ static void send_update(struct fleet *fleet, struct sandbox *sandbox)
 	send->update = (struct update_command){
 		.generation = sandbox->record.generation,
 		.timeout_s = sandbox->update.timeout_s,
+		.number = sandbox->update.number,
 	};
 	memcpy(send->update.sandbox, sandbox->record.id, sizeof(send->update.sandbox));
 	memcpy(send->update.operation, sandbox->update.operation, sizeof(send->update.operation));

@@ -757,6 +757,8 @@ START_TEST(test_a_claim_of_another_generation)
 }
 END_TEST
 
+#include "unit/test-supervisor-late.h"
+
 START_TEST(test_destroy_before_create)
 {
 	destroy(1);
@@ -959,6 +961,11 @@ int main(void)
 	tcase_add_test(tcase, test_a_warm_vm_is_taken_over);
 	tcase_add_test(tcase, test_a_claim_of_what_is_gone_starts_cold);
 	tcase_add_test(tcase, test_a_claim_of_another_generation);
+	tcase_add_test(tcase, test_a_life_time_that_was_overtaken_changes_nothing);
+	tcase_add_test(tcase, test_a_policy_that_was_overtaken_changes_nothing);
+	tcase_add_test(tcase, test_a_create_after_its_destroy_leaves_no_record);
+	tcase_add_test(tcase, test_a_refused_create_leaves_no_record);
+	tcase_add_test(tcase, test_a_warm_vm_that_ended_as_it_was_taken);
 	tcase_add_test(tcase, test_old_epoch_is_refused);
 	tcase_add_test(tcase, test_journal_failure);
 	tcase_add_test(tcase, test_unreadable_state_refuses_and_deletes_nothing);
