@@ -23,6 +23,10 @@
 
 #define BACKOFF_MIN USEC_PER_SEC
 #define BACKOFF_MAX (60 * USEC_PER_SEC)
+/* ZMTP's own: finds a scheduler that hangs. A ROUTER has none: libzmq looks at the timers of all its peers for each
+ * message that ends one, and nodes have heartbeats of their own. */
+#define HEARTBEAT_MS 10000
+#define HEARTBEAT_TIMEOUT_MS 30000
 #define CONNECT_DEADLINE_S 15  /* of an attempt; libzmq's own limits (handshake 5 s) should end it before */
 #define BACKOFF_FLOOR_SHARE 10 /* never less than a tenth of the shortest: no hot loop on an unlucky draw */
 
@@ -176,6 +180,10 @@ static int set_options(struct dealer *dealer)
 	struct socket *link = &dealer->link;
 	int r = socket_set_limits(link);
 
+	if (r == 0)
+		r = socket_set_int(link, ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS);
+	if (r == 0)
+		r = socket_set_int(link, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS);
 	if (r == 0)
 		r = socket_set_int(link, ZMQ_RECONNECT_IVL, -1);
 	if (r == 0)

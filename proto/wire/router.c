@@ -17,6 +17,8 @@
 #define OPTION_ZAP_ENFORCE_DOMAIN 93
 #define ADDRESS_MAX 256
 
+#define BACKLOG 4096 /* connections that wait to be accepted; net.core.somaxconn bounds it too */
+
 struct router {
 	struct socket socket;
 	router_on_message on_message;
@@ -96,6 +98,8 @@ static int set_options(struct router *router, const struct router_config *config
 	struct socket *socket = &router->socket;
 	int r = socket_set_limits(socket);
 
+	if (r == 0)
+		r = socket_set_int(socket, ZMQ_BACKLOG, BACKLOG); /* a whole fleet may dial at once */
 	if (r == 0)
 		r = socket_set_int(socket, ZMQ_ROUTER_MANDATORY, 1);
 	if (r == 0)

@@ -16,8 +16,11 @@
 #define QUEUE_MAX 256           /* messages per peer and direction */
 #define HANDSHAKE_MS 5000
 #define CURVE_OVERHEAD 64       /* of a message: command name, nonce, flags, tag come to 33; the limit counts them */
-#define HEARTBEAT_MS 10000      /* ZMTP's own: frees the route of a peer whose host died */
-#define HEARTBEAT_TIMEOUT_MS 30000
+/* A peer that is gone without a word: the kernel finds out, whether something was sent to it or not. */
+#define KEEPALIVE_IDLE_S 15
+#define KEEPALIVE_STEP_S 5
+#define KEEPALIVE_STEPS 3
+#define UNANSWERED_MS 30000
 
 int socket_open(struct socket *socket, void *zmq_context, int type)
 {
@@ -40,9 +43,11 @@ int socket_set_limits(struct socket *socket)
 		{ ZMQ_SNDHWM, QUEUE_MAX },
 		{ ZMQ_RCVHWM, QUEUE_MAX },
 		{ ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS },
-		{ ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS },
-		{ ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS },
 		{ ZMQ_TCP_KEEPALIVE, 1 },
+		{ ZMQ_TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S },
+		{ ZMQ_TCP_KEEPALIVE_INTVL, KEEPALIVE_STEP_S },
+		{ ZMQ_TCP_KEEPALIVE_CNT, KEEPALIVE_STEPS },
+		{ ZMQ_TCP_MAXRT, UNANSWERED_MS },
 		{ ZMQ_IPV6, 1 },
 	};
 	int64_t max = ENDPOINT_FRAME_MAX + CURVE_OVERHEAD;
