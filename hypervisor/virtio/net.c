@@ -179,10 +179,7 @@ static enum deliver_result deliver_merged(struct net_device *net)
 	struct queue *queue = &net->device.queues[NET_QUEUE_RX];
 	const size_t count_at = offsetof(struct virtio_net_hdr_v1, num_buffers);
 	struct chain first, more, *chain = &first;
-	struct {
-		uint16_t head;
-		uint32_t size;
-	} used[QUEUE_SIZE_MAX];
+	struct queue_used used[QUEUE_SIZE_MAX];
 	uint16_t n = 0;
 	size_t done = 0;
 
@@ -193,7 +190,7 @@ static enum deliver_result deliver_merged(struct net_device *net)
 
 		used[n].head = chain->head;
 		/* a later buffer that is not RAM takes less or nothing; that is how its driver wanted it */
-		used[n].size = (uint32_t) chain_write(chain, 0, net->frame + done, size);
+		used[n].written = (uint32_t) chain_write(chain, 0, net->frame + done, size);
 		n++;
 		done += size;
 		if (done == net->pending)
@@ -206,8 +203,7 @@ static enum deliver_result deliver_merged(struct net_device *net)
 		}
 	}
 	(void) chain_write(&first, count_at, &n, sizeof(n));
-	for (uint16_t i = 0; i < n; i++)
-		queue_push(queue, used[i].head, used[i].size);
+	queue_push_all(queue, used, n);
 	return DELIVERED;
 }
 

@@ -261,16 +261,23 @@ void queue_unpop(struct queue *queue, uint16_t n)
 	queue->next_avail = (uint16_t) (queue->next_avail - n);
 }
 
-void queue_push(struct queue *queue, uint16_t head, uint32_t written)
+void queue_push_all(struct queue *queue, const struct queue_used *used, uint16_t n)
 {
-	uint8_t *entry = queue->used_ring + RING_HEAD + (size_t) (queue->next_used % queue->n) * 8;
-
 	if (!queue->is_ready || queue->is_broken)
 		return;
-	__atomic_store_n((uint32_t *) (void *) entry, head, __ATOMIC_RELAXED);
-	__atomic_store_n((uint32_t *) (void *) (entry + 4), written, __ATOMIC_RELAXED);
-	/* the driver reads the entry after idx: idx is written after the entry and the data */
-	__atomic_store_n(as16(queue->used_ring + 2), ++queue->next_used, __ATOMIC_RELEASE);
+	for (uint16_t i = 0; i < n; i++) {
+		uint8_t *entry = queue->used_ring + RING_HEAD + (size_t) (queue->next_used++ % queue->n) * 8;
+
+		__atomic_store_n((uint32_t *) (void *) entry, used[i].head, __ATOMIC_RELAXED);
+		__atomic_store_n((uint32_t *) (void *) (entry + 4), used[i].written, __ATOMIC_RELAXED);
+	}
+	/* the driver reads the entries after idx: idx is written after the entries and the data */
+	__atomic_store_n(as16(queue->used_ring + 2), queue->next_used, __ATOMIC_RELEASE);
+}
+
+void queue_push(struct queue *queue, uint16_t head, uint32_t written)
+{
+	queue_push_all(queue, &(struct queue_used){ head, written }, 1);
 }
 
 bool queue_wants_interrupt(struct queue *queue)

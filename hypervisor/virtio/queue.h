@@ -89,6 +89,12 @@ uint16_t queue_added(const struct queue *queue);
 
 /* Gives a chain back; `written` bytes at its start were filled. */
 void queue_push(struct queue *queue, uint16_t head, uint32_t written);
+struct queue_used {
+	uint16_t head;
+	uint32_t written;
+};
+/* The same for several, at most the queue's size: the driver sees all of them or none. */
+void queue_push_all(struct queue *queue, const struct queue_used *used, uint16_t n);
 /* Whether what was pushed since the last call calls for an interrupt. */
 bool queue_wants_interrupt(struct queue *queue);
 

@@ -454,6 +454,54 @@ START_TEST(rx_merged)
 }
 END_TEST
 
+#define PIECES 14u /* buffers that the frame below takes */
+
+struct watch {
+	atomic_bool stop;
+	unsigned int n_seen, n_torn;
+};
+
+/* As a driver that polls on another vCPU: what it sees must be whole frames. */
+static void *watch_used(void *data)
+{
+	struct watch *watch = data;
+	const uint16_t *index = (uint16_t *) driver_at(&driver, driver_used(RX) + 2);
+	uint16_t last = 0;
+
+	while (!atomic_load_explicit(&watch->stop, memory_order_relaxed)) {
+		uint16_t index_now = __atomic_load_n(index, __ATOMIC_ACQUIRE);
+
+		if (index_now == last)
+			continue;
+		watch->n_seen++;
+		watch->n_torn += index_now % PIECES != 0;
+		last = index_now;
+	}
+	return NULL;
+}
+
+/* 5.1.6.3.2: all buffers of a packet become used together. */
+START_TEST(rx_merged_at_once)
+{
+	struct watch watch = { .n_seen = 0 };
+	struct virtio_net_hdr_v1 header;
+	pthread_t thread;
+
+	driver_start(&driver, F(MRG_RXBUF));
+	ck_assert_int_eq(pthread_create(&thread, NULL, watch_used, &watch), 0);
+	for (int i = 0; i < 200; i++) { /* the index does not wrap: 14 is no divisor of 2^16 */
+		give_buffers(PIECES, 1526);
+		host_sends(20000 + 500, 0, 0);
+		ck_assert_uint_eq(guest_takes(&header, true), 20500);
+		ck_assert_uint_eq(header.num_buffers, PIECES);
+	}
+	atomic_store(&watch.stop, true);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_uint_gt(watch.n_seen, 0);
+	ck_assert_uint_eq(watch.n_torn, 0);
+}
+END_TEST
+
 /* R089: a frame that fits no buffer, and one that fits not all of them. Dropped, counted, the next one comes through. */
 START_TEST(rx_too_large)
 {
@@ -690,6 +738,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, offloads_follow_the_driver);
 	tcase_add_loop_test(tcase, rx_offload, 0, ARRAY_LEN(rx_offloads));
 	tcase_add_test(tcase, rx_merged);
+	tcase_add_test(tcase, rx_merged_at_once);
 	tcase_add_loop_test(tcase, rx_too_large, 0, 2);
 	tcase_add_test(tcase, rx_waits);
 	tcase_add_loop_test(tcase, rx_useless_buffers, 0, 2);
