@@ -82,6 +82,8 @@ static void on_nested(void *data, uint32_t events)
 	struct loop *child = data;
 
 	(void) events;
+	if (child->rests)
+		return; /* since this batch was read */
 	(void) loop_step(child, 0); /* fails only without a descriptor */
 }
 

@@ -241,6 +241,9 @@ static void *run_thread(void *data)
 		if (r < 0) {
 			if (!handle_run_error(vcpu, errno))
 				break;
+			/* a kick said what it wants before it set the flag, and the loop looks at that again: the flag must not
+			 * stay for one who wants nothing any more, such as a pause that was given up */
+			__atomic_store_n(&vcpu->run->immediate_exit, 0, __ATOMIC_SEQ_CST);
 			continue;
 		}
 		handle_exit(vcpu);
@@ -288,11 +291,11 @@ void vcpu_kick(struct vcpu *vcpu)
 int vcpu_join(struct vcpu *vcpu, int64_t deadline_usec)
 {
 	while (vcpu->has_thread) {
-		int64_t until = clock_realtime_usec() + KICK_USEC;
+		int64_t until = clock_monotonic_usec() + KICK_USEC;
 		struct timespec ts = { .tv_sec = until / USEC_PER_SEC, .tv_nsec = until % USEC_PER_SEC * 1000 };
 
 		vcpu_kick(vcpu);
-		if (pthread_timedjoin_np(vcpu->thread, NULL, &ts) == 0)
+		if (pthread_clockjoin_np(vcpu->thread, NULL, CLOCK_MONOTONIC, &ts) == 0)
 			vcpu->has_thread = false;
 		else if (clock_monotonic_usec() > deadline_usec)
 			return -ETIMEDOUT;

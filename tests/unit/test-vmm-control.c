@@ -94,13 +94,22 @@ static void count_event(void *data, uint32_t events)
 	count_up(data);
 }
 
+static int *n_counted, n_at_rest;
+
+static void put_to_rest(void *data, uint32_t events)
+{
+	(void) events;
+	loop_rest(data, true);
+	n_at_rest = *n_counted;
+}
+
 /* What comes while the child rests is there when it goes on; what ends while it does not is never dispatched. */
 START_TEST(loop_nested)
 {
 	struct loop child;
-	struct loop_source source = LOOP_SOURCE_NULL;
+	struct loop_source source = LOOP_SOURCE_NULL, first = LOOP_SOURCE_NULL;
 	struct loop_timer timer = { .armed = false };
-	int n_events = 0, n_timer = 0, fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	int n_events = 0, n_timer = 0, fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), first_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	uint64_t one = 1;
 
 	ck_assert_int_eq(loop_init(&child), 0);
@@ -121,6 +130,26 @@ START_TEST(loop_nested)
 	ck_assert_int_eq(loop_step(&loop, -1), 0);
 	ck_assert_int_eq(n_events, 1);
 	ck_assert_int_eq(n_timer, 2);
+
+	/* it is put to rest by something that was ready in the same turn: its own is not served any more */
+	ck_assert_int_eq(loop_add(&loop, &first, first_fd, EPOLLIN, put_to_rest, &child), 0);
+	for (int i = 0; i < 16; i++) { /* in either order */
+		n_events = 0;
+		loop_rest(&child, false);
+		ck_assert_int_eq(write(fd, &one, sizeof(one)), sizeof(one));
+		ck_assert_int_eq(write(first_fd, &one, sizeof(one)), sizeof(one));
+		n_at_rest = -1;
+		n_counted = &n_events;
+		ck_assert_int_eq(loop_step(&loop, -1), 0);
+		ck_assert_int_eq(n_events, n_at_rest);
+		(void) !read(fd, &one, sizeof(one));
+		(void) !read(first_fd, &one, sizeof(one));
+		one = 1;
+		loop_remove(&loop, &first); /* it was before the child, and is behind it now; and so on */
+		ck_assert_int_eq(loop_add(&loop, &first, first_fd, EPOLLIN, put_to_rest, &child), 0);
+	}
+	loop_remove(&loop, &first);
+	(void) fd_close(first_fd);
 
 	loop_remove(&child, &source);
 	loop_deinit(&child);

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases of tests/e2e/vmm-boot/run: a VM that is paused and goes on."""
+import ctypes
+import os
+import pathlib
 import socket
 import threading
 import time
@@ -143,6 +146,52 @@ def case_pause(env):
     assert vmm.pause() is None
     vmm.stop()
     assert vmm.wait(30)[0] == 16
+
+
+class Held:
+    """A thread of the VMM that does nothing, as one does that waits for a slow disk: stopped by ptrace, it alone."""
+    SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
+
+    def __init__(self, pid, name):
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.libc.ptrace.argtypes = [ctypes.c_long] * 4
+        self.tid = next(int(task.name) for task in pathlib.Path("/proc/%d/task" % pid).iterdir()
+                        if (task / "comm").read_text().strip().startswith(name))
+        self.call(self.SEIZE)
+        self.call(self.INTERRUPT)
+        os.waitpid(self.tid, self.WALL)
+
+    def call(self, request):
+        if self.libc.ptrace(request, self.tid, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "ptrace %#x" % request)
+
+    def release(self):
+        self.call(self.DETACH)
+
+
+def case_pause_given_up(env):
+    """a vCPU that does not come to rest: PAUSE_FAILED, and the guest runs on"""
+    guest = Guest(env, "pause-given-up", "serve")
+    guest.wait_probe("serve")
+    vmm = guest.vmm
+    held = Held(vmm.process.pid, "vcpu")
+    try:
+        failure = vmm.pause()
+    finally:
+        held.release()
+    assert failure and failure["code"] == "PAUSE_FAILED", failure
+    assert vmm.state() == "running"
+    held = vmm.vsock(7, timeout=60)
+    held.sendall(b"goes on")
+    assert read_exactly(held, 7) == b"goes on"
+    held.close()
+    before = vmm.stats()
+    time.sleep(2)
+    after = vmm.stats()
+    # an idle guest; a vCPU that is thrown out of KVM_RUN at once makes some hundred thousand of these
+    assert after["kvm_runs"] - before["kvm_runs"] < 20000, (before, after)
+    assert vmm.pause() is None and vmm.resume() is None
+    end_of(guest)
 
 
 def case_long_pauses(env):
