@@ -76,6 +76,8 @@ static const struct policy {
 	{ 0x0000001e, ANY, EBX, ANY },
 	/* asynchronous page faults: the guest would see the host's paging, and forks would wait for it */
 	{ 0x40000001, ANY, EAX, BIT(4) | BIT(10) | BIT(14) },
+	/* a TSC that always runs: the guest would take it for its clock, and it runs while the VM is paused; kvm-clock does not */
+	{ 0x80000007, ANY, EDX, BIT(8) },
 	/* supervisor features that need devices */
 	{ 0x00000007, 0, ECX, BIT(29) },                                 /* ENQCMD */
 };

@@ -309,7 +309,7 @@ static int unsafe(const char *path, int err_no, const char *why, struct err *ret
 /* Whether somebody else could put another entry in the place of one of `st`'s. */
 static bool is_open_to_others(const struct stat *st)
 {
-	return (st->st_mode & S_IWOTH) && !(st->st_mode & S_ISVTX);
+	return (st->st_mode & (S_IWOTH | S_IWGRP)) && !(st->st_mode & S_ISVTX);
 }
 
 int jail_check_run(const char *run, uid_t uid, struct err *reterr)
@@ -335,7 +335,7 @@ int jail_check_run(const char *run, uid_t uid, struct err *reterr)
 		if (lstat(part, &st) < 0)
 			return unsafe(part, errno, "a parent of the run directory cannot be examined", reterr);
 		if (is_open_to_others(&st))
-			return unsafe(part, EPERM, "everybody can write in a parent of the run directory", reterr);
+			return unsafe(part, EPERM, "others than its owner can write in a parent of the run directory", reterr);
 	}
 	return 0;
 }

@@ -17,7 +17,7 @@
 
 int pause_init(struct pause *pause)
 {
-	if (pthread_mutex_init(&pause->lock, NULL) != 0 || pthread_cond_init(&pause->changed, NULL) != 0)
+	if (pthread_mutex_init(&pause->lock, NULL) != 0 || device_cond_init(&pause->changed) != 0)
 		return -ENOMEM;
 	return 0;
 }
@@ -58,7 +58,7 @@ static void release(struct pause *pause)
 /* Whether all have parked, after a moment at most. */
 static bool wait_parked(struct pause *pause, unsigned int n)
 {
-	int64_t until = clock_realtime_usec() + KICK_USEC; /* the clock of pthread_cond_timedwait() */
+	int64_t until = clock_monotonic_usec() + KICK_USEC; /* the clock of the condition */
 	struct timespec ts = { .tv_sec = until / USEC_PER_SEC, .tv_nsec = until % USEC_PER_SEC * 1000 };
 	bool all;
 
@@ -101,6 +101,11 @@ static int stop_all(struct vm *vm, const char **ret_what)
 	int r = park_vcpus(vm, deadline);
 
 	*ret_what = "a vCPU does not come to rest";
+	if (r == 0 && ioctl(vm->vm_fd, KVM_GET_CLOCK, &clock) < 0) {
+		*ret_what = "KVM_GET_CLOCK";
+		r = -errno;
+	}
+	vm->pause.clock_nsec = clock.clock; /* at the guest's last instruction: disks may take seconds more */
 	for (unsigned int i = 0; r == 0 && i < vm->n_disks; i++) {
 		*ret_what = "a disk does not come to rest";
 		r = blk_pause(&vm->disks[i], deadline);
@@ -108,10 +113,6 @@ static int stop_all(struct vm *vm, const char **ret_what)
 	if (r < 0)
 		return r;
 	loop_rest(&vm->devices_loop, true);
-	*ret_what = "KVM_GET_CLOCK";
-	if (ioctl(vm->vm_fd, KVM_GET_CLOCK, &clock) < 0)
-		return -errno;
-	vm->pause.clock_nsec = clock.clock;
 	return 0;
 }
 

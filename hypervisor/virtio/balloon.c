@@ -267,7 +267,8 @@ struct balloon_stats balloon_stats(struct balloon_device *balloon)
 	(void) pthread_mutex_lock(&balloon->device.lock);
 	stats = balloon->stats;
 	stats.target_pages = balloon->target;
-	if (device_is_active(&balloon->device) && clock_monotonic_usec() - stats.guest_usec >= STATS_FRESH_USEC)
+	if (!balloon->loop->rests && device_is_active(&balloon->device) && /* a paused VM's memory stays as it is */
+		clock_monotonic_usec() - stats.guest_usec >= STATS_FRESH_USEC)
 		give_back_stats(balloon);
 	(void) pthread_mutex_unlock(&balloon->device.lock);
 	return stats;

@@ -284,13 +284,19 @@ static uint64_t cost(const struct request *request)
 	return moves ? MIN(request->data_size, BLK_RANGES_MAX * BLK_REQUEST_MAX) : 0;
 }
 
-/* The bytes of the used entry: those of the data that were filled, and the status. A failed read says
- * nothing about its data. */
+/* The bytes of the used entry: those that were surely written from the first writable one on. The status is the last one: it
+ * counts only where all before it were filled. */
 static uint32_t used_bytes(const struct request *request, const struct chain *chain, uint8_t status)
 {
-	if (status != VIRTIO_BLK_S_OK || (request->type != VIRTIO_BLK_T_IN && request->type != VIRTIO_BLK_T_GET_ID))
-		return 1;
-	return (uint32_t) MIN(chain->writable, (uint64_t) UINT32_MAX);
+	uint64_t filled = 0;
+
+	if (status == VIRTIO_BLK_S_OK && request->type == VIRTIO_BLK_T_IN)
+		filled = request->data_size;
+	else if (status == VIRTIO_BLK_S_OK && request->type == VIRTIO_BLK_T_GET_ID)
+		filled = MIN(request->data_size, (uint64_t) BLK_SERIAL_SIZE);
+	if (filled == chain->writable - 1)
+		filled = chain->writable;
+	return (uint32_t) MIN(filled, (uint64_t) UINT32_MAX);
 }
 
 /* One request, with the lock held at both ends. */
@@ -457,13 +463,13 @@ void blk_cancel(struct blk_device *blk)
 int blk_stop(struct blk_device *blk, int64_t deadline_usec)
 {
 	int64_t wait = MIN(MAX(deadline_usec - clock_monotonic_usec(), 0), 3600 * USEC_PER_SEC);
-	int64_t until = clock_realtime_usec() + wait; /* the clock of pthread_timedjoin_np() */
+	int64_t until = clock_monotonic_usec() + wait;
 	struct timespec ts = { .tv_sec = until / USEC_PER_SEC, .tv_nsec = until % USEC_PER_SEC * 1000 };
 
 	if (!blk->has_worker)
 		return 0;
 	blk_cancel(blk);
-	if (pthread_timedjoin_np(blk->worker, NULL, &ts) != 0)
+	if (pthread_clockjoin_np(blk->worker, NULL, CLOCK_MONOTONIC, &ts) != 0)
 		return -ETIMEDOUT;
 	blk->has_worker = false;
 	return 0;

@@ -24,13 +24,27 @@
 #define INTERRUPT_CONFIG 2u
 #define STATUS_STEPS (STATUS_ACKNOWLEDGE | STATUS_DRIVER | STATUS_FEATURES_OK | STATUS_DRIVER_OK)
 
+int device_cond_init(pthread_cond_t *ret)
+{
+	pthread_condattr_t attributes;
+	int r = pthread_condattr_init(&attributes);
+
+	if (r != 0)
+		return r;
+	r = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	if (r == 0)
+		r = pthread_cond_init(ret, &attributes);
+	(void) pthread_condattr_destroy(&attributes);
+	return r;
+}
+
 int device_init(struct device *device, const struct memory *memory, const struct device_config *config)
 {
 	*device = (struct device) { .ops = config->ops, .id = config->id, .n_queues = config->n_queues,
 		.features = config->features | FEATURE_VERSION_1 | FEATURE_INDIRECT_DESC | FEATURE_EVENT_IDX,
 		.memory = memory, .irq_fd = -1,
 		.notify_fds = { -1, -1, -1 } };
-	if (pthread_mutex_init(&device->lock, NULL) != 0 || pthread_cond_init(&device->idle, NULL) != 0)
+	if (pthread_mutex_init(&device->lock, NULL) != 0 || device_cond_init(&device->idle) != 0)
 		return -ENOMEM;
 	device->irq_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (device->irq_fd < 0)
@@ -137,10 +151,17 @@ void device_wait_idle(struct device *device)
 		(void) pthread_cond_wait(&device->idle, &device->lock);
 }
 
+void device_drain(struct device *device)
+{
+	device->is_resetting = true;
+	device_wait_idle(device);
+	device->is_resetting = false;
+	(void) pthread_cond_broadcast(&device->idle); /* a reset may wait behind it */
+}
+
 int device_wait_idle_until(struct device *device, int64_t deadline_usec)
 {
-	int64_t until = clock_realtime_usec() + MAX(deadline_usec - clock_monotonic_usec(), 0);
-	struct timespec ts = { .tv_sec = until / USEC_PER_SEC, .tv_nsec = until % USEC_PER_SEC * 1000 };
+	struct timespec ts = { .tv_sec = deadline_usec / USEC_PER_SEC, .tv_nsec = deadline_usec % USEC_PER_SEC * 1000 };
 
 	while (device->busy > 0)
 		if (pthread_cond_timedwait(&device->idle, &device->lock, &ts) == ETIMEDOUT)

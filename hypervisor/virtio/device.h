@@ -113,9 +113,14 @@ static inline bool device_has(const struct device *device, uint64_t feature)
 void device_set_needs_reset(struct device *device, const char *why);
 /* The device changed its configuration space: the driver is told. */
 void device_config_changed(struct device *device);
+/* A condition whose waits go by CLOCK_MONOTONIC: a host's clock that is put back must not hold the loop, nor the lease. 0 or
+ * an errno. */
+int device_cond_init(pthread_cond_t *ret);
 /* Waits until no work is under way. */
 void device_wait_idle(struct device *device);
-/* The same, or -ETIMEDOUT at `deadline_usec` of CLOCK_MONOTONIC. */
+/* The same, and nothing begins meanwhile: else the wait would last for as long as the driver feeds the ring. */
+void device_drain(struct device *device);
+/* As device_wait_idle(), or -ETIMEDOUT at `deadline_usec` of CLOCK_MONOTONIC. */
 int device_wait_idle_until(struct device *device, int64_t deadline_usec);
 /* Pops from queue `index`; a broken ring sets NEEDS_RESET and reads as empty. */
 bool device_pop(struct device *device, unsigned int index, struct chain *ret) MUST_USE;

@@ -138,9 +138,10 @@ static void write_ready(struct device *device, struct queue *queue, uint32_t val
 		.has_event_index = device_has(device, FEATURE_EVENT_IDX) };
 
 	if (value == 0 && queue->is_ready && !device->is_resetting) {
-		/* the driver stops the queue: what is under way ends first */
-		device_wait_idle(device);
+		device_drain(device); /* the driver stops the queue: what is under way ends first */
 		queue->is_ready = false;
+		for (unsigned int i = 0; i < device->n_queues; i++)
+			device_kick(device, i);
 		return;
 	}
 	if (value != 1 || queue->is_ready || !may_set_up_queues(device))

@@ -16,7 +16,7 @@
 
 #define GREETING_USEC (10 * USEC_PER_SEC)
 #define RESPONSE_USEC (30 * USEC_PER_SEC) /* the guest may be busy booting */
-#define DRAIN_USEC (30 * USEC_PER_SEC)    /* since the last byte that a host process took */
+#define DRAIN_USEC (30 * USEC_PER_SEC)    /* since the guest ended it, and since the last byte that a host process took */
 #define GONE_USEC (60 * USEC_PER_SEC)     /* for the guest to close a connection whose other end is gone */
 #define HOST_PORT_FIRST (UINT32_C(1) << 30)
 #define ACCEPT_MAX 16
@@ -211,8 +211,8 @@ static void flush(struct vsock_connection *connection)
 		}
 		buf_consume(&connection->out, (size_t) done);
 		vsock_note_forwarded(connection, (uint32_t) done);
-		if (connection->state == VSOCK_DRAINING)
-			connection->deadline_usec = clock_monotonic_usec() + DRAIN_USEC;
+		if (connection->state == VSOCK_DRAINING || connection->guest_shut == VSOCK_SHUT_BOTH)
+			vsock_host_drain(connection);
 	}
 	buf_deinit(&connection->out); /* idle connections hold no memory */
 }
@@ -238,12 +238,19 @@ uint32_t vsock_host_receive(struct vsock_connection *connection, const struct io
 	return 0;
 }
 
+void vsock_host_drain(struct vsock_connection *connection)
+{
+	connection->deadline_usec = clock_monotonic_usec() + DRAIN_USEC;
+}
+
 void vsock_host_shutdown(struct vsock_connection *connection)
 {
 	if ((connection->guest_shut & VSOCK_SHUT_RECEIVE) && connection->fd >= 0)
 		(void) shutdown(connection->fd, SHUT_RD); /* the host's writes fail from now on */
 	if (finish_if_done(connection))
 		return;
+	if (connection->guest_shut == VSOCK_SHUT_BOTH)
+		vsock_host_drain(connection);
 	vsock_queue(connection, 0);
 	vsock_host_watch(connection);
 }

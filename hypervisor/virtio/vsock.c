@@ -319,6 +319,7 @@ static void handle_reset(struct vsock_connection *connection)
 	connection->due = 0;
 	connection->state = VSOCK_DRAINING;
 	connection->guest_shut = VSOCK_SHUT_BOTH;
+	vsock_host_drain(connection);
 	vsock_host_watch(connection);
 }
 

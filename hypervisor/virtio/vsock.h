@@ -111,6 +111,8 @@ uint32_t vsock_host_receive(struct vsock_connection *connection, const struct io
 /* The guest shut halves down. */
 void vsock_host_shutdown(struct vsock_connection *connection);
 /* Watches what there is to wait for now. */
+/* The guest is done with it; what it sent before is the host's for a while. */
+void vsock_host_drain(struct vsock_connection *connection);
 void vsock_host_watch(struct vsock_connection *connection);
 void vsock_host_close(struct vsock_connection *connection);
 void vsock_on_listener(void *data, uint32_t events);

@@ -603,7 +603,7 @@ START_TEST(cpuid_policy)
 {
 	static struct cpuid cpuid;
 	static const uint32_t leaves[] = { 0x1, 0x4, 0x5, 0x7, 0xa, 0xb, 0x12, 0xd, 0x80000001, 0x80000008, 0x8000000a,
-		0x40000001 };
+		0x40000001, 0x80000007 };
 	const struct kvm_cpuid_entry2 *at;
 
 	for (size_t i = 0; i < ARRAY_LEN(leaves); i++)
@@ -628,6 +628,7 @@ START_TEST(cpuid_policy)
 	ck_assert_uint_eq(cpuid.entries[9].ecx, 3u << 12 | 4);
 	ck_assert_uint_eq(cpuid.entries[10].edx, 0);
 	ck_assert_uint_eq(cpuid.entries[11].eax & (1u << 4 | 1u << 10 | 1u << 14), 0); /* async page faults */
+	ck_assert_uint_eq(cpuid.entries[12].edx & 1u << 8, 0);  /* invariant TSC: it would not stand still in a pause */
 }
 END_TEST
 

@@ -407,6 +407,43 @@ START_TEST(host_gone)
 }
 END_TEST
 
+static ssize_t write_nothing(int fd, const struct iovec *iov, int n)
+{
+	(void) fd, (void) iov, (void) n;
+	errno = EAGAIN;
+	return -1;
+}
+
+/* A host process that reads nothing of what a guest's closed connection left keeps it for a while, not for ever. */
+START_TEST(guest_gives_up_on_a_deaf_host)
+{
+	struct virtio_vsock_hdr header = packet(VIRTIO_VSOCK_OP_SHUTDOWN);
+	int listen_fd, fd = open_from_guest(&listen_fd);
+	int64_t before = clock_monotonic_usec(), until;
+
+	vsock.io.write = write_nothing;
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), "to nobody", 9);
+	ck_assert_int_eq((int) TAILQ_FIRST(&vsock.all)->deadline_usec, 0);
+	header.flags = VSOCK_SHUT_BOTH;
+	if (_i == 0)
+		send_packet(header, NULL, 0);
+	else
+		send_op(VIRTIO_VSOCK_OP_RST);
+	ck_assert_uint_eq(vsock_stats(&vsock).connections, 1);
+	until = TAILQ_FIRST(&vsock.all)->deadline_usec;
+	ck_assert_int_ge(until, before + 30 * USEC_PER_SEC);
+	ck_assert_int_le(until, clock_monotonic_usec() + 30 * USEC_PER_SEC);
+	TAILQ_FIRST(&vsock.all)->deadline_usec = 1; /* it is over */
+	while (vsock_stats(&vsock).connections > 0 && clock_monotonic_usec() < before + 45 * USEC_PER_SEC) {
+		ck_assert_int_eq(loop_step(&loop, USEC_PER_SEC), 0);
+		if (!TAILQ_FIRST(&vsock.all) || TAILQ_FIRST(&vsock.all)->state == VSOCK_RESETTING)
+			break; /* the guest is told, and answers or not */
+	}
+	ck_assert(!TAILQ_FIRST(&vsock.all) || TAILQ_FIRST(&vsock.all)->state == VSOCK_RESETTING);
+	(void) fd_close(fd);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
 	Suite *suite = suite_create("vmm-vsock-stream");
@@ -426,6 +463,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, host_closes_with_data);
 	tcase_add_test(tcase, guest_gives_up_on_slow_host);
 	tcase_add_test(tcase, host_gone);
+	tcase_add_loop_test(tcase, guest_gives_up_on_a_deaf_host, 0, 2);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
