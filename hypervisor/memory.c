@@ -199,6 +199,14 @@ static uint64_t skip_hole(const struct memory *memory, uint64_t offset)
 	return (uint64_t) data / PAGE * PAGE;
 }
 
+/* The next hole behind `offset`: to look at its pages would make them. */
+static uint64_t hole_after(const struct memory *memory, uint64_t offset)
+{
+	off_t hole = memory->is_private ? -1 : lseek(memory->fd, (off_t) offset, SEEK_HOLE);
+
+	return hole < 0 ? memory->size : MIN((uint64_t) hole, memory->size) / PAGE * PAGE;
+}
+
 int memory_copy_out(const struct memory *memory, int fd, uint64_t *offset, uint64_t max)
 {
 	uint64_t at = skip_hole(memory, *offset), end;
@@ -209,7 +217,7 @@ int memory_copy_out(const struct memory *memory, int fd, uint64_t *offset, uint6
 	if (at >= memory->size)
 		return 0;
 	region = region_at(memory, at);
-	end = MIN(at + max / PAGE * PAGE, region->offset + region->size);
+	end = MIN(hole_after(memory, at), MIN(at + max / PAGE * PAGE, region->offset + region->size));
 	while (r == 0 && at < end) {
 		uint64_t from;
 

@@ -30,14 +30,18 @@ static void on_turn(void *data)
 	struct err err = ERR_NULL;
 	int r = memory_copy_out(&writer->vm->memory, writer->memory_fd, &writer->offset, TURN_BYTES);
 
+	if (r == 0 && writer->offset < writer->vm->memory.size) {
+		loop_timer_arm(writer->loop, &writer->turn, 0, on_turn, writer);
+		return;
+	}
 	if (r < 0) {
 		(void) fail_write(&err, "memory", -r);
-		end(writer, &err);
-	} else if (writer->offset >= writer->vm->memory.size) {
-		end(writer, NULL);
 	} else {
-		loop_timer_arm(writer->loop, &writer->turn, 0, on_turn, writer);
+		r = fd_pwrite_all(writer->state_fd, writer->state, writer->state_size, 0);
+		if (r < 0)
+			(void) fail_write(&err, "state", -r);
 	}
+	end(writer, r < 0 ? &err : NULL);
 }
 
 static int check_file(int fd, const char *what, struct err *reterr)
@@ -50,37 +54,41 @@ static int check_file(int fd, const char *what, struct err *reterr)
 	return 0;
 }
 
-static int write_state(struct vm *vm, int fd, struct err *reterr)
+static int read_state(struct vm *vm, uint8_t **ret, size_t *ret_size, struct err *reterr)
 {
 	CLEANUP(vm_state_freep) struct vm_state *state = NULL;
-	CLEANUP_FREE uint8_t *bytes = NULL;
-	size_t size = 0;
 	int r = vm_save(vm, &state, reterr);
 
-	if (r == 0)
-		r = snapshot_encode(state, &bytes, &size, reterr);
-	if (r < 0)
-		return r;
-	r = fd_pwrite_all(fd, bytes, size, 0);
-	return r < 0 ? fail_write(reterr, "state", -r) : 0;
+	return r < 0 ? r : snapshot_encode(state, ret, ret_size, reterr);
 }
 
 int snapshot_write(struct snapshot_writer *writer, struct loop *loop, struct vm *vm, int state_fd, int memory_fd,
 	snapshot_done_fn done, void *data, struct err *reterr)
 {
+	uint8_t *state = NULL;
+	size_t size = 0;
 	int r = check_file(state_fd, "state", reterr);
 
 	if (r == 0)
 		r = check_file(memory_fd, "memory", reterr);
 	if (r == 0)
-		r = write_state(vm, state_fd, reterr);
-	if (r == 0 && ftruncate(memory_fd, (off_t) vm->memory.size) < 0)
-		r = fail_write(reterr, "memory", errno);
+		r = read_state(vm, &state, &size, reterr);
 	if (r < 0)
 		return r;
-	*writer = (struct snapshot_writer) { .loop = loop, .vm = vm, .memory_fd = memory_fd, .done = done, .data = data };
+	if (ftruncate(memory_fd, (off_t) vm->memory.size) < 0) {
+		free(state);
+		return fail_write(reterr, "memory", errno);
+	}
+	*writer = (struct snapshot_writer) { .loop = loop, .vm = vm, .memory_fd = memory_fd, .state_fd = state_fd, .state = state,
+		.state_size = size, .done = done, .data = data };
 	loop_timer_arm(loop, &writer->turn, 0, on_turn, writer);
 	return 0;
+}
+
+void snapshot_abort(struct snapshot_writer *writer, const struct err *why)
+{
+	if (snapshot_is_writing(writer))
+		end(writer, why);
 }
 
 void snapshot_cancel(struct snapshot_writer *writer)
@@ -89,4 +97,7 @@ void snapshot_cancel(struct snapshot_writer *writer)
 		return;
 	loop_timer_disarm(writer->loop, &writer->turn);
 	writer->memory_fd = fd_close(writer->memory_fd);
+	writer->state_fd = fd_close(writer->state_fd);
+	free(writer->state);
+	writer->state = NULL;
 }

@@ -177,7 +177,7 @@ int snapshot_encode(const struct vm_state *state, uint8_t **ret, size_t *ret_siz
 		return err_set(reterr, FAIL_SNAPSHOT_FAILED, ENOMEM, "no memory for the state");
 	(void) croft__snap_state__pack(&out->state, data + sizeof(header));
 	memcpy(header.magic, magic, sizeof(magic));
-	header.size = (uint32_t) size; /* far below SNAPSHOT_MAX */
+	header.size = (uint32_t) size; /* far below 4 GiB */
 	header.sum = (uint32_t) crc32_z(0, data + sizeof(header), size);
 	memcpy(data, &header, sizeof(header));
 	*ret = data;
@@ -235,7 +235,7 @@ static bool take_queue(const Croft__SnapQueue *from, struct queue_state *ret)
 
 static bool take_balloon(const Croft__SnapBalloon *from, struct balloon_state *ret)
 {
-	if (from->stats_buffer > UINT16_MAX || from->held.len > SNAPSHOT_MAX)
+	if (from->stats_buffer > UINT16_MAX)
 		return false;
 	*ret = (struct balloon_state) { .target = from->target, .claimed = from->claimed,
 		.has_stats_buffer = from->has_stats_buffer, .stats_buffer = (uint16_t) from->stats_buffer,
@@ -343,15 +343,39 @@ static int check_header(const uint8_t *data, size_t size, struct err *reterr)
 	return 0;
 }
 
+/* A field that is two bytes in the file can be a hundred in memory, and nothing is known of a file before it is unpacked. What we
+ * wrote takes less than four bytes for each of its own (registers are varints of up to ten). */
+#define BYTES_A_BYTE 8u
+#define BUDGET_ROOM (64u << 10)
+
+static void *bounded_alloc(void *data, size_t size)
+{
+	size_t *left = data;
+
+	if (size > *left)
+		return NULL;
+	*left -= size;
+	return malloc(size);
+}
+
+static void bounded_free(void *data, void *pointer)
+{
+	(void) data;
+	free(pointer);
+}
+
 int snapshot_decode(const uint8_t *data, size_t size, struct vm_state **ret, struct err *reterr)
 {
 	CLEANUP(vm_state_freep) struct vm_state *state = NULL;
+	size_t budget = 0;
+	ProtobufCAllocator allocator = { .alloc = bounded_alloc, .free = bounded_free, .allocator_data = &budget };
 	Croft__SnapState *message;
 	int r = check_header(data, size, reterr);
 
 	if (r < 0)
 		return r;
-	message = croft__snap_state__unpack(NULL, size - SNAPSHOT_HEADER, data + SNAPSHOT_HEADER);
+	budget = size * BYTES_A_BYTE + BUDGET_ROOM;
+	message = croft__snap_state__unpack(&allocator, size - SNAPSHOT_HEADER, data + SNAPSHOT_HEADER);
 	if (!message)
 		return invalid(reterr, "is no message of snapshot.proto");
 	state = calloc(1, sizeof(*state));
@@ -361,13 +385,13 @@ int snapshot_decode(const uint8_t *data, size_t size, struct vm_state **ret, str
 		r = check_version(message->version, reterr);
 	if (r == 0)
 		r = take_state(message, state, reterr);
-	croft__snap_state__free_unpacked(message, NULL);
+	croft__snap_state__free_unpacked(message, &allocator);
 	if (r == 0)
 		*ret = TAKE(state);
 	return r;
 }
 
-int snapshot_read(int fd, struct vm_state **ret, struct err *reterr)
+int snapshot_read(int fd, uint64_t memory_size, struct vm_state **ret, struct err *reterr)
 {
 	CLEANUP_FREE uint8_t *data = NULL;
 	struct stat st;
@@ -376,7 +400,7 @@ int snapshot_read(int fd, struct vm_state **ret, struct err *reterr)
 
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return invalid(reterr, "is no regular file");
-	if (st.st_size > SNAPSHOT_MAX)
+	if ((uint64_t) st.st_size > SNAPSHOT_ROOM + memory_size / 4096 / 8) /* a bit for each page of the balloon */
 		return invalid(reterr, "is larger than any can be");
 	size = (size_t) st.st_size;
 	data = malloc(MAX(size, (size_t) 1));

@@ -20,12 +20,12 @@
 
 #define SNAPSHOT_FORMAT 1u
 #define SNAPSHOT_HEADER 24u
-#define SNAPSHOT_MAX (32u << 20) /* the balloon's bits of 512 GiB, and room */
+#define SNAPSHOT_ROOM (1u << 20) /* of everything but the balloon's bits, at most: 32 vCPUs take 0.6 MiB */
 
 /* *ret is for free(). SNAPSHOT_FAILED without memory. */
 int snapshot_encode(const struct vm_state *state, uint8_t **ret, size_t *ret_size, struct err *reterr);
 /* *ret is for vm_state_free(). SNAPSHOT_INVALID names what is wrong with the bytes, SNAPSHOT_VERSION another format or
  * version. */
 int snapshot_decode(const uint8_t *data, size_t size, struct vm_state **ret, struct err *reterr);
-/* Reads the file from its beginning. */
-int snapshot_read(int fd, struct vm_state **ret, struct err *reterr);
+/* Reads the file from its beginning; one that is larger than a VM of so much memory can have is invalid. */
+int snapshot_read(int fd, uint64_t memory_size, struct vm_state **ret, struct err *reterr);

@@ -12,6 +12,9 @@
 #include "cpuid.h"
 #include "vcpu.h"
 
+#define APIC_LVT_TIMER 0x320
+#define APIC_TIMER_MODE (3u << 17)
+#define APIC_TIMER_DEADLINE (2u << 17)
 #define MSR_IA32_TSC 0x10u
 #define MSR_IA32_TSC_DEADLINE 0x6e0u
 
@@ -25,6 +28,19 @@ struct entries {
 	struct kvm_msr_entry entries[VCPU_MSRS_MAX];
 };
 
+/* Memory types: bases and masks, fixed ranges, the default. */
+static const struct {
+	uint32_t first, n;
+} mtrrs[] = { { 0x200, 16 }, { 0x250, 1 }, { 0x258, 2 }, { 0x268, 8 }, { 0x2ff, 1 } };
+
+static bool is_mtrr(uint32_t index)
+{
+	for (size_t i = 0; i < ARRAY_LEN(mtrrs); i++)
+		if (index - mtrrs[i].first < mtrrs[i].n)
+			return true;
+	return false;
+}
+
 int msr_list_read(int kvm_fd, struct msr_list *ret)
 {
 	struct index_list all = { .n = VCPU_MSRS_MAX };
@@ -33,8 +49,14 @@ int msr_list_read(int kvm_fd, struct msr_list *ret)
 	if (ioctl(kvm_fd, KVM_GET_MSR_INDEX_LIST, &all) < 0)
 		return -errno; /* E2BIG: more than there is room for */
 	for (uint32_t i = 0; i < all.n; i++)
-		if (!cpuid_is_denied_msr(all.indices[i]))
+		if (!cpuid_is_denied_msr(all.indices[i]) && !is_mtrr(all.indices[i]))
 			ret->indices[ret->n++] = all.indices[i];
+	for (size_t i = 0; i < ARRAY_LEN(mtrrs); i++) /* KVM keeps them and does not list them */
+		for (uint32_t j = 0; j < mtrrs[i].n; j++) {
+			if (ret->n == VCPU_MSRS_MAX)
+				return -E2BIG;
+			ret->indices[ret->n++] = mtrrs[i].first + j;
+		}
 	return 0;
 }
 
@@ -77,13 +99,31 @@ static int move_parts(const struct vcpu *vcpu, const struct part *parts, size_t 
 
 #define PART(request, field) { request, #request, &state->field }
 
+static struct kvm_msr_entry *find_msr(struct vcpu_state *state, uint32_t index)
+{
+	for (uint32_t i = 0; i < state->n_msrs; i++)
+		if (state->msrs[i].index == index)
+			return &state->msrs[i];
+	return NULL;
+}
+
+void vcpu_keep_deadline(struct vcpu_state *state)
+{
+	struct kvm_msr_entry *deadline = find_msr(state, MSR_IA32_TSC_DEADLINE), *tsc = find_msr(state, MSR_IA32_TSC);
+	uint32_t timer;
+
+	memcpy(&timer, state->lapic.regs + APIC_LVT_TIMER, sizeof(timer));
+	if (deadline && tsc && deadline->data == 0 && (timer & APIC_TIMER_MODE) == APIC_TIMER_DEADLINE)
+		deadline->data = tsc->data;
+}
+
 int vcpu_save(const struct vcpu *vcpu, const struct msr_list *msrs, struct vcpu_state *state, struct err *reterr)
 {
 	/* the first decides what is pending, and may change it */
 	const struct part parts[] = { PART(KVM_GET_MP_STATE, mp_state), PART(KVM_GET_REGS, regs), PART(KVM_GET_SREGS, sregs),
-		PART(KVM_GET_XCRS, xcrs), PART(KVM_GET_XSAVE, xsave), PART(KVM_GET_DEBUGREGS, debugregs),
-		PART(KVM_GET_LAPIC, lapic) };
-	const struct part last[] = { PART(KVM_GET_VCPU_EVENTS, events) };
+		PART(KVM_GET_XCRS, xcrs), PART(KVM_GET_XSAVE, xsave), PART(KVM_GET_DEBUGREGS, debugregs) };
+	/* behind the MSRs: KVM may turn a deadline that has passed into an interrupt at any of these calls */
+	const struct part last[] = { PART(KVM_GET_LAPIC, lapic), PART(KVM_GET_VCPU_EVENTS, events) };
 	int r;
 
 	memset(state, 0, sizeof(*state));
@@ -93,7 +133,10 @@ int vcpu_save(const struct vcpu *vcpu, const struct msr_list *msrs, struct vcpu_
 	r = save_msrs(vcpu, msrs, state);
 	if (r < 0)
 		return err_set(reterr, FAIL_SNAPSHOT_FAILED, -r, "KVM_GET_MSRS of vCPU %u", vcpu->index);
-	return move_parts(vcpu, last, ARRAY_LEN(last), FAIL_SNAPSHOT_FAILED, reterr);
+	r = move_parts(vcpu, last, ARRAY_LEN(last), FAIL_SNAPSHOT_FAILED, reterr);
+	if (r == 0)
+		vcpu_keep_deadline(state);
+	return r;
 }
 
 static int load_msrs(const struct vcpu *vcpu, const struct vcpu_state *state, bool is_deadline, struct err *reterr)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What KVM knows of a vCPU that stands still, and the order in which it is read and put back: MSRs behind CPUID, the TSC
- * before the deadline that counts by it and the local APIC before both, pending events last.
+ * before the deadline that counts by it and the local APIC (when it is put back) before both, pending events last.
  */
 #pragma once
 
@@ -37,5 +37,8 @@ struct vcpu_state {
 int msr_list_read(int kvm_fd, struct msr_list *ret);
 /* The vCPU does not run. SNAPSHOT_FAILED names the ioctl. */
 int vcpu_save(const struct vcpu *vcpu, const struct msr_list *msrs, struct vcpu_state *ret, struct err *reterr);
+/* A timer that ran out while the state was read may be in none of what was read: a deadline of 0 becomes the TSC's own value,
+ * so that a timer in that mode comes once at once, which kernels bear, rather than never. */
+void vcpu_keep_deadline(struct vcpu_state *state);
 /* Into a vCPU that has its CPUID and has not run. RESTORE_FAILED names the ioctl, or the MSR that KVM refused. */
 int vcpu_load(const struct vcpu *vcpu, const struct vcpu_state *state, struct err *reterr);

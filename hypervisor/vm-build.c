@@ -284,7 +284,7 @@ static int make_vcpus(struct vm *vm, unsigned int n, struct err *reterr)
 static int restore_guest(struct vm *vm, const struct vm_config *config, struct err *reterr)
 {
 	CLEANUP(vm_state_freep) struct vm_state *state = NULL;
-	int r = snapshot_read(config->state_fd, &state, reterr);
+	int r = snapshot_read(config->state_fd, vm->memory.size, &state, reterr);
 
 	vm->is_restored = true;
 	return r < 0 ? r : vm_load(vm, state, reterr);

@@ -171,14 +171,15 @@ static void on_grace(void *data)
 
 static void handle_stop(struct vmm *vmm, struct server_connection *connection, const struct control_request *request)
 {
-	struct err err = ERR_NULL;
+	struct err err = ERR_NULL, stopped = ERR_NULL;
 
 	server_send(&vmm->server, connection, control_encode_done(request->id, vmm->server.out));
 	if (request->force || vmm->state == CONTROL_WAITING) {
 		end_with(vmm, EXIT_STOPPED, "the control socket asked for it");
 		return;
 	}
-	snapshot_cancel(&vmm->snapshot);
+	(void) err_set(&stopped, FAIL_SNAPSHOT_FAILED, ECANCELED, "the VM was told to stop while its snapshot was written");
+	snapshot_abort(&vmm->snapshot, &stopped);
 	/* a guest that cannot run cannot power itself off */
 	if (vm_resume(vmm->vm, &err) < 0)
 		log_failure(LOG_LEVEL_WARN, "a paused VM is to power itself off", &err, NULL);
@@ -305,7 +306,7 @@ static void handle_snapshot(struct vmm *vmm, struct server_connection *connectio
 		r = snapshot_write(&vmm->snapshot, &vmm->loop, vmm->vm, request->state_fd, request->memory_fd, on_snapshot, vmm,
 			&err);
 	if (r == 0)
-		request->memory_fd = -1; /* the writer's */
+		request->memory_fd = request->state_fd = -1; /* the writer's */
 	else
 		answer(vmm, connection, request->id, r, &err);
 }
@@ -379,7 +380,7 @@ int vmm_init(struct vmm *vmm, int listen_fd, struct err *reterr)
 	int r;
 
 	memset(vmm, 0, sizeof(*vmm));
-	vmm->signal_fd = vmm->signals.fd = vmm->lease_fd = vmm->lease_source.fd = vmm->snapshot.memory_fd = -1;
+	vmm->signal_fd = vmm->signals.fd = vmm->lease_fd = vmm->lease_source.fd = vmm->snapshot.memory_fd = vmm->snapshot.state_fd = -1;
 	r = loop_init(&vmm->loop);
 	if (r == 0)
 		r = watch_signals(vmm);

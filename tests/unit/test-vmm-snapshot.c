@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -18,6 +19,7 @@
 #include "lib/suite.h"
 #include "memory.h"
 #include "snapshot.h"
+#include "vcpu-state.h"
 
 #define PAGE 4096u
 
@@ -211,6 +213,53 @@ START_TEST(another_version_is_named)
 }
 END_TEST
 
+/* A file that says little at great length costs no more than a few times its size. */
+START_TEST(a_file_of_empty_fields_is_refused_before_it_costs)
+{
+	const size_t size = SNAPSHOT_HEADER + (4u << 20);
+	struct vm_state *state = make_state(1), *read = NULL;
+	struct rusage before, after;
+	struct err err = ERR_NULL;
+	size_t real;
+	uint8_t *data = encode(state, &real), *bytes = malloc(size), *at = bytes + SNAPSHOT_HEADER;
+	uint32_t body = (uint32_t) (size - SNAPSHOT_HEADER), sum;
+
+	ck_assert_ptr_nonnull(bytes);
+	memcpy(bytes, data, SNAPSHOT_HEADER);
+	for (; at < bytes + size; at += 2)
+		memcpy(at, "\x4a", 2); /* field 9, no bytes */
+	memcpy(bytes + 12, &body, sizeof(body));
+	sum = (uint32_t) crc32_z(0, bytes + SNAPSHOT_HEADER, body);
+	memcpy(bytes + 16, &sum, sizeof(sum));
+	ck_assert_int_eq(getrusage(RUSAGE_SELF, &before), 0);
+	ck_assert_int_lt(snapshot_decode(bytes, size, &read, &err), 0);
+	ck_assert_int_eq(getrusage(RUSAGE_SELF, &after), 0);
+	ck_assert_int_lt((int) (after.ru_maxrss - before.ru_maxrss), 100 * 1024); /* KiB; without a bound some 250 MiB */
+	ck_assert_int_eq(err.code, FAIL_SNAPSHOT_INVALID);
+	free(bytes);
+	free(data);
+	vm_state_free(state);
+}
+END_TEST
+
+/* A timer that ran out while it was read comes once more rather than never. */
+START_TEST(a_deadline_that_is_in_nothing_is_kept)
+{
+	struct vcpu_state state = { .n_msrs = 2, .msrs = { { .index = 0x10, .data = 77 }, { .index = 0x6e0, .data = 0 } } };
+	const uint32_t deadline_mode = 2u << 17, periodic = 1u << 17;
+
+	memcpy(state.lapic.regs + 0x320, &periodic, 4);
+	vcpu_keep_deadline(&state);
+	ck_assert_uint_eq(state.msrs[1].data, 0);
+	memcpy(state.lapic.regs + 0x320, &deadline_mode, 4);
+	vcpu_keep_deadline(&state);
+	ck_assert_uint_eq(state.msrs[1].data, 77);
+	state.msrs[1].data = 99; /* one that has not run out */
+	vcpu_keep_deadline(&state);
+	ck_assert_uint_eq(state.msrs[1].data, 99);
+}
+END_TEST
+
 /* ---- memory ---- */
 
 /* In pieces that are no divisor of anything. */
@@ -244,6 +293,7 @@ START_TEST(memory_goes_out_and_comes_back)
 	struct err err = ERR_NULL;
 	char path[] = "/tmp/croft-test-memory.XXXXXX", again[64];
 	uint8_t pages[ARRAY_LEN(places)][PAGE];
+	uint64_t before;
 	int fd, second;
 
 	(void) close(mkstemp(path));
@@ -254,8 +304,10 @@ START_TEST(memory_goes_out_and_comes_back)
 		memcpy(guest_map(&memory, places[i], PAGE), pages[i], PAGE);
 	}
 	memset(guest_map(&memory, 100 * PAGE, PAGE), 0, PAGE); /* there, and zero: a hole of the file */
+	before = blocks(memory.fd);
 	fd = copy_memory(&memory, path);
 	ck_assert_uint_le(blocks(fd), (ARRAY_LEN(places) + 4) * PAGE);
+	ck_assert_uint_eq(blocks(memory.fd), before); /* to look at a hole would fill it */
 
 	ck_assert_int_eq(memory_restore(&restored, 3 * 1024 + 64, fcntl(fd, F_DUPFD_CLOEXEC, 0), &err), 0);
 	for (size_t i = 0; i < ARRAY_LEN(places); i++)
@@ -373,6 +425,8 @@ int main(void)
 	tcase_add_test(state, every_cut_and_every_flipped_bit_is_refused);
 	tcase_add_test(state, nonsense_with_its_sum_does_no_harm);
 	tcase_add_test(state, another_version_is_named);
+	tcase_add_test(state, a_file_of_empty_fields_is_refused_before_it_costs);
+	tcase_add_test(state, a_deadline_that_is_in_nothing_is_kept);
 	tcase_add_test(memory, memory_goes_out_and_comes_back);
 	tcase_add_test(memory, a_memory_file_of_another_size_is_refused);
 	tcase_add_test(memory, a_full_disk_is_an_errno);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases of tests/e2e/vmm-boot/run: snapshots, and VMs that are made of them."""
+import errno
 import hashlib
 import os
 import random
@@ -13,7 +14,7 @@ import zlib
 from guest import Guest, ask, source
 from pauses import end_of
 from tap import Namespace
-from vmmclient import Vmm
+from vmmclient import Vmm, field
 
 HEADER = struct.Struct("<8sIIII")
 MAC = bytes([2, 0, 0, 0, 9, 2])
@@ -222,6 +223,27 @@ def case_snapshot_refused(env):
         f.truncate(1 << 20)
     got = refused(env, kept, "SNAPSHOT_MISMATCH", disks=[(small, True, "base"), (small, False, "upper")])
     assert got["fields"]["what"] == "number of a disk's sectors", got
+
+
+def case_snapshot_broken_off(env):
+    """a snapshot that is not written to its end is none: told to stop meanwhile, killed meanwhile"""
+    for how in ("stop", "kill"):
+        guest = Guest(env, "broken-off-" + how, "serve")
+        guest.wait_probe("serve")
+        vmm = guest.vmm
+        assert vmm.pause() is None
+        folder = os.path.join(env.directory, "broken-" + how)
+        os.mkdir(folder)
+        state, memory = os.path.join(folder, "state"), os.path.join(folder, "memory")
+        number = vmm.snapshot_begin(state, memory)
+        if how == "stop":
+            vmm.send(field(3, field(2, 60000)))
+            failure = vmm.snapshot_end(number)
+            assert failure and (failure["code"], failure["errno"]) == ("SNAPSHOT_FAILED", errno.ECANCELED), failure
+        else:
+            vmm.process.kill()
+        vmm.stop() if how == "stop" else vmm.process.wait(60)
+        assert os.stat(state).st_size == 0, "the state was there before all of memory was"
 
 
 def case_snapshot_host(env):
