@@ -21,7 +21,8 @@ struct session {
 	char id[SESSION_USER_SIZE];
 	uint64_t seq_in, seq_out;
 	int64_t told_usec; /* when HELLO_NEEDED was said last */
-	UT_hash_handle by_route, by_number;
+	struct session *older; /* of the same key */
+	UT_hash_handle by_route, by_number, by_user;
 };
 
 struct link {
@@ -29,7 +30,7 @@ struct link {
 	struct zap *zap;
 	struct router *router;
 	struct dispatch dispatch;
-	struct session *by_route, *by_number;
+	struct session *by_route, *by_number, *by_user; /* by_user: the newest of each key */
 	uint64_t last_session;
 	struct event *sweep;
 };

@@ -27,8 +27,41 @@ struct session *link_session(const struct link *link, uint64_t number)
 	return session;
 }
 
+static struct session *newest_of(const struct link *link, const char *user_id)
+{
+	struct session *newest = NULL;
+
+	HASH_FIND(by_user, link->by_user, user_id, (unsigned int)strlen(user_id), newest);
+	return newest;
+}
+
+/* The newest session of each key stands in the table, with the older ones behind it. */
+static void session_add(struct link *link, struct session *session)
+{
+	struct session *before = newest_of(link, session->user_id);
+
+	if (before)
+		HASH_DELETE(by_user, link->by_user, before);
+	session->older = before;
+	HASH_ADD_KEYPTR(by_user, link->by_user, session->user_id, (unsigned int)strlen(session->user_id), session);
+	HASH_ADD_KEYPTR(by_route, link->by_route, session->route.id, (unsigned int)session->route.size, session);
+	HASH_ADD(by_number, link->by_number, number, sizeof(session->number), session);
+}
+
 static void session_remove(struct link *link, struct session *session)
 {
+	struct session *at = newest_of(link, session->user_id);
+
+	if (at == session) {
+		HASH_DELETE(by_user, link->by_user, session);
+		at = session->older;
+		if (at)
+			HASH_ADD_KEYPTR(by_user, link->by_user, at->user_id, (unsigned int)strlen(at->user_id), at);
+	} else {
+		while (at->older != session)
+			at = at->older;
+		at->older = session->older;
+	}
 	HASH_DELETE(by_route, link->by_route, session);
 	HASH_DELETE(by_number, link->by_number, session);
 	free(session);
@@ -46,19 +79,14 @@ void link_session_gone(struct link *link, struct session *session)
 }
 
 /* A key has few routes at a time: the oldest ones are those of connections that are long gone. */
-static void limit_sessions(struct link *link, const struct session *fresh)
+static void limit_sessions(struct link *link, struct session *fresh)
 {
-	struct session *oldest = NULL, *session, *next;
-	unsigned int n = 0;
+	struct session *oldest = fresh;
+	unsigned int n = 1;
 
-	HASH_ITER (by_number, link->by_number, session, next) {
-		if (strcmp(session->user_id, fresh->user_id))
-			continue;
-		n++;
-		if (!oldest || session->number < oldest->number)
-			oldest = session;
-	}
-	if (n > SESSIONS_PER_KEY && oldest != fresh)
+	for (; oldest->older; n++)
+		oldest = oldest->older;
+	if (n > SESSIONS_PER_KEY)
 		link_session_gone(link, oldest);
 }
 
@@ -83,9 +111,7 @@ static struct session *session_for(
 	session->role = !strncmp(user_id, "node:", 5) ? SENDER_NODE : SENDER_TOKEN;
 	(void)snprintf(session->user_id, sizeof(session->user_id), "%s", user_id);
 	(void)snprintf(session->id, sizeof(session->id), "%s", colon + 1);
-	HASH_ADD_KEYPTR(by_route, link->by_route, session->route.id,
-		(unsigned int)session->route.size, session);
-	HASH_ADD(by_number, link->by_number, number, sizeof(session->number), session);
+	session_add(link, session);
 	limit_sessions(link, session);
 	return session;
 }
