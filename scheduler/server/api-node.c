@@ -39,19 +39,24 @@ void api_node_list(struct api_request *req)
 	const struct fleet *fleet = shell_fleet(req->server->shell);
 	char after[ID_SIZE] = "", ids[64][ID_SIZE];
 	json_t *list = json_array();
-	size_t n;
+	size_t n, n_ready = 0;
+	char ready[24];
 
 	while ((n = fleet_node_list(fleet, NULL, after, ids, ARRAY_LEN(ids))) > 0) {
 		for (size_t i = 0; i < n; i++) {
 			struct fleet_node_view view;
 
-			if (fleet_node_get(fleet, ids[i], &view) == 0 &&
-				api_may_see_pool(req, view.record->pool))
-				(void)json_array_append_new(list, view_node(req->server, &view));
+			if (fleet_node_get(fleet, ids[i], &view) < 0 ||
+				!api_may_see_pool(req, view.record->pool))
+				continue;
+			api_as_of(req, view.heard_us);
+			n_ready += view.link == NODE_READY;
+			(void)json_array_append_new(list, view_node(req->server, &view));
 		}
 		memcpy(after, ids[n - 1], sizeof(after));
 	}
-	api_answer(req, 200, list);
+	(void)snprintf(ready, sizeof(ready), "%zu", n_ready);
+	api_answer_with(req, 200, list, &(struct http_field){ "X-Croft-Nodes-Ready", ready }, 1);
 }
 
 void api_node_get(struct api_request *req)

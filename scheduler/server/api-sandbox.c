@@ -274,9 +274,11 @@ static json_t *collect(struct api_request *req, const struct filter *filter, lis
 			if ((all && !is_reached(req, ids[i])) ||
 				fleet_sandbox_get(fleet, ids[i], &record, &view) < 0)
 				continue;
-			if (passes(filter, &record, view.state))
+			if (passes(filter, &record, view.state)) {
+				api_as_of(req, view.as_of_us);
 				(void)json_array_append_new(
 					list, show(req, &record, &view));
+			}
 			sandbox_record_deinit(&record);
 		}
 	}

@@ -41,7 +41,7 @@ static void respond(struct api_request *req, int status, const char *content_typ
 	const struct http_field *fields, size_t n, const void *body, size_t size)
 {
 	struct http_field all[12];
-	char traceparent[TRACEPARENT_SIZE], numbers[3][24];
+	char traceparent[TRACEPARENT_SIZE], numbers[3][24], as_of[CLOCK_RFC3339_SIZE];
 	size_t own = 0;
 
 	if (req->is_answered)
@@ -56,6 +56,9 @@ static void respond(struct api_request *req, int status, const char *content_typ
 		all[own++] = (struct http_field){ "X-RateLimit-Remaining", numbers[1] };
 		all[own++] = (struct http_field){ "X-RateLimit-Reset", numbers[2] };
 	}
+	if (req->is_list && status == 200)
+		all[own++] = (struct http_field){ "X-Croft-As-Of", clock_format_rfc3339(req->as_of_us ? req->as_of_us :
+			clock_realtime_usec(), as_of, sizeof(as_of)) };
 	n = MIN(n, ARRAY_LEN(all) - own);
 	for (size_t i = 0; i < n; i++)
 		all[own + i] = fields[i];
@@ -64,12 +67,19 @@ static void respond(struct api_request *req, int status, const char *content_typ
 		log_debug("an answer could not be sent");
 }
 
+void api_as_of(struct api_request *req, int64_t heard_us)
+{
+	if (heard_us > 0 && (req->as_of_us == 0 || heard_us < req->as_of_us))
+		req->as_of_us = heard_us;
+}
+
 void api_answer_with(struct api_request *req, int status, json_t *body,
 	const struct http_field *fields, size_t n)
 {
 	char *text = body ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
 	struct err err = ERR_NULL;
 
+	req->is_list = json_is_array(body);
 	json_decref(body);
 	if (text) {
 		respond(req, status, "application/json", fields, n, text, strlen(text));

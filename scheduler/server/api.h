@@ -90,6 +90,8 @@ struct api_request {
 	const char *body;             /* of API_JSON, during handle() */
 	size_t body_size;
 	bool is_answered;
+	bool is_list;     /* the answer is an array: it says how old it is */
+	int64_t as_of_us; /* wall clock of the oldest word that the answer rests on; 0: the scheduler's own of now */
 
 	/* waiting for the fleet, for the store, or for a sandbox to change */
 	uint64_t handle_number; /* 0: none; a key of api->waiting */
@@ -120,6 +122,8 @@ void api_answer(struct api_request *req, int status,
 	json_t *body); /* takes the reference; NULL is NO_MEMORY */
 void api_answer_with(struct api_request *req, int status, json_t *body,
 	const struct http_field *fields, size_t n);
+/* The answer rests on what a node said then (wall clock; 0: it never spoke). Lists say the oldest in X-Croft-As-Of. */
+void api_as_of(struct api_request *req, int64_t heard_us);
 void api_answer_empty(struct api_request *req, int status);
 void api_answer_text(struct api_request *req, int status, const char *content_type,
 	const char *text, size_t size);
