@@ -8,7 +8,8 @@
  *
  * Lines on stdout: `welcomed N` (how many have been, at each change that 100 ms brought), `create ID USEC` (CLOCK_MONOTONIC
  * when the command came), `beats N BYTES` (each second: heartbeats and their bytes since the start), `refused CODE`.
- * Lines on stdin: `silence N` (number N says nothing from now on), `cut` (all drop their connections and dial again).
+ * Lines on stdin: `silence N` (number N says nothing from now on), `cut` (all drop their connections and dial again),
+ * `garbage` (each sends random bytes, the largest frame that there may be, and a flood of hellos).
  * Ends when stdin does.
  */
 #include <errno.h>
@@ -400,12 +401,25 @@ static void on_tick(evutil_socket_t fd, short what, void *user)
 		printf("beats %" PRIu64 " %" PRIu64 "\n", fleet->n_beats, fleet->beat_bytes);
 }
 
+static void send_garbage(struct agent *agent)
+{
+	static uint8_t bytes[ENDPOINT_FRAME_MAX];
+
+	rng_bytes(&agent->fleet->rng, bytes, 4096);
+	for (size_t size = 1; size <= sizeof(bytes); size *= 8)
+		(void)dealer_send(agent->dealer, bytes, size);
+	for (int i = 0; i < 20; i++)
+		send_hello(agent);
+}
+
 static void obey(struct fleet *fleet, const char *line)
 {
 	size_t number;
 
 	if (sscanf(line, "silence %zu", &number) == 1 && number - fleet->first < fleet->n)
 		fleet->agents[number - fleet->first].is_silent = true;
+	for (size_t i = 0; strcmp(line, "garbage") == 0 && i < fleet->n; i++)
+		send_garbage(&fleet->agents[i]);
 	for (size_t i = 0; strcmp(line, "cut") == 0 && i < fleet->n; i++) {
 		if (fleet->agents[i].dealer)
 			dealer_reconnect(fleet->agents[i].dealer);
