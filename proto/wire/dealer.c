@@ -27,7 +27,8 @@
  * message that ends one, and nodes have heartbeats of their own. */
 #define HEARTBEAT_MS 10000
 #define HEARTBEAT_TIMEOUT_MS 30000
-#define CONNECT_DEADLINE_S 15  /* of an attempt; libzmq's own limits (handshake 5 s) should end it before */
+#define PATIENCE_MS 12000      /* for the handshake: a scheduler that was started again has a whole fleet to greet */
+#define CONNECT_DEADLINE_S 20  /* of an attempt; libzmq's own limits should end it before */
 #define BACKOFF_FLOOR_SHARE 10 /* never less than a tenth of the shortest: no hot loop on an unlucky draw */
 
 struct dealer {
@@ -180,6 +181,8 @@ static int set_options(struct dealer *dealer)
 	struct socket *link = &dealer->link;
 	int r = socket_set_limits(link);
 
+	if (r == 0)
+		r = socket_set_int(link, ZMQ_HANDSHAKE_IVL, PATIENCE_MS);
 	if (r == 0)
 		r = socket_set_int(link, ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS);
 	if (r == 0)

@@ -17,7 +17,10 @@
 #define OPTION_ZAP_ENFORCE_DOMAIN 93
 #define ADDRESS_MAX 256
 
-#define BACKLOG 4096 /* connections that wait to be accepted; net.core.somaxconn bounds it too */
+/* Connections that wait to be accepted. When a fleet dials at once, those in here already count their handshake's time: at some
+ * hundred handshakes a second these are done before it runs out, and the others dial again by TCP's own clock. With
+ * thousands in here each is given up before its turn comes. */
+#define BACKLOG 256
 
 struct router {
 	struct socket socket;
