@@ -46,36 +46,42 @@ START_TEST(test_a_policy_that_was_overtaken_changes_nothing)
 }
 END_TEST
 
-/* Its end was known already, and a create of what was ended comes after all: the tombstone stays until it is acknowledged,
- * and goes then. */
-START_TEST(test_a_create_after_its_destroy_leaves_no_record)
+/* It ran, was destroyed, and its tombstone waits to be acknowledged. */
+static void ended_by(uint64_t generation)
 {
 	drive(SV_RUNNING, NULL, 0);
-	destroy(2);
+	destroy(generation);
 	feed_exit(SV_EXIT_KILLED, true);
 	feed_of(SV_EV_REMOVED, NULL);
 	ck_assert_int_eq(state(), SV_ENDED);
-	destroy(2); /* again: of generation 2 there is nothing here, which is remembered */
-	take(1, 2, NULL, 0);
+}
+
+/* The last create was answered, changed nothing, and the acknowledgement takes the record away. */
+static void only_the_tombstone_goes(void)
+{
 	ck_assert_int_eq(report()->state, REPORT_ENDED);
 	ck_assert_int_eq(state(), SV_ENDED);
 	ack(1000);
 	ck_assert_ptr_nonnull(find(SV_DO_JOURNAL_REMOVE));
+}
+
+/* Its end was known already, and a create of what was ended comes after all: the tombstone stays until it is acknowledged,
+ * and goes then. */
+START_TEST(test_a_create_after_its_destroy_leaves_no_record)
+{
+	ended_by(2);
+	destroy(2); /* again: of generation 2 there is nothing here, which is remembered */
+	take(1, 2, NULL, 0);
+	only_the_tombstone_goes();
 }
 END_TEST
 
 /* The same, where there is no room for it. */
 START_TEST(test_a_refused_create_leaves_no_record)
 {
-	drive(SV_RUNNING, NULL, 0);
-	destroy(1);
-	feed_exit(SV_EXIT_KILLED, true);
-	feed_of(SV_EV_REMOVED, NULL);
+	ended_by(1);
 	create_as(ID, 2, 1, spec_make(UINT64_C(1) << 20, NULL, 0), 0);
-	ck_assert_int_eq(report()->state, REPORT_ENDED);
-	ck_assert_int_eq(state(), SV_ENDED);
-	ack(1000);
-	ck_assert_ptr_nonnull(find(SV_DO_JOURNAL_REMOVE));
+	only_the_tombstone_goes();
 }
 END_TEST
 

@@ -717,6 +717,10 @@ START_TEST(run_directories_that_others_could_swap_are_refused)
 	ck_assert_int_eq(chmod(path, 0750), 0);
 	ck_assert_int_eq(chmod(dir, 0777), 0); /* its parent */
 	expect_unsafe(path, true);
+	ck_assert_int_eq(chmod(dir, 0770), 0);
+	expect_unsafe(path, true);
+	ck_assert_int_eq(chmod(dir, 01770), 0);
+	expect_unsafe(path, false);
 	ck_assert_int_eq(chmod(dir, 01777), 0); /* as /tmp itself is */
 	expect_unsafe(path, false);
 	(void) snprintf(inner, sizeof(inner), "%s/link", dir);
