@@ -16,7 +16,7 @@ import tempfile
 import time
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("CROFT_BIN", TOP / "build/dev/bin"))
+BIN = pathlib.Path(os.environ.get("CROFT_BIN", TOP / "build/dev/bin")).resolve()  # processes get folders of their own
 CACHE = pathlib.Path(os.environ.get("CROFT_CACHE_DIR", "/var/cache/croft"))
 # The emulated host is slow: what waits for the product's own deadline waits three times as long here.
 PATIENCE = 3
