@@ -59,6 +59,8 @@ static void put_vcpu(const struct vcpu_state *vcpu, Croft__SnapVcpu *ret)
 	ret->lapic = bytes_of(&vcpu->lapic, sizeof(vcpu->lapic));
 	ret->events = bytes_of(&vcpu->events, sizeof(vcpu->events));
 	ret->msrs = bytes_of(vcpu->msrs, vcpu->n_msrs * sizeof(vcpu->msrs[0]));
+	ret->has_tsc_offset = vcpu->has_tsc_offset;
+	ret->tsc_offset = vcpu->tsc_offset;
 }
 
 static void put_queue(const struct queue_state *queue, Croft__SnapQueue *ret)
@@ -214,6 +216,8 @@ static bool take_table(const ProtobufCBinaryData *from, void *ret, size_t entry,
 
 static bool take_vcpu(const Croft__SnapVcpu *from, struct vcpu_state *ret)
 {
+	ret->has_tsc_offset = from->has_tsc_offset;
+	ret->tsc_offset = from->has_tsc_offset ? from->tsc_offset : 0;
 	return take(&from->mp_state, &ret->mp_state, sizeof(ret->mp_state)) &&
 		take(&from->regs, &ret->regs, sizeof(ret->regs)) && take(&from->sregs, &ret->sregs, sizeof(ret->sregs)) &&
 		take(&from->xcrs, &ret->xcrs, sizeof(ret->xcrs)) && take(&from->xsave, &ret->xsave, sizeof(ret->xsave)) &&

@@ -117,6 +117,25 @@ void vcpu_keep_deadline(struct vcpu_state *state)
 		deadline->data = tsc->data;
 }
 
+/* -errno: ENXIO or ENOTTY where KVM has no such attribute. */
+static int move_tsc_offset(const struct vcpu *vcpu, unsigned long request, uint64_t *offset)
+{
+	struct kvm_device_attr attr = { .group = KVM_VCPU_TSC_CTRL, .attr = KVM_VCPU_TSC_OFFSET,
+		.addr = (uintptr_t) offset };
+
+	return ioctl(vcpu->fd, request, &attr) < 0 ? -errno : 0;
+}
+
+/* False as well where the host's TSC is unstable: there KVM makes a new offset whenever it loads a vCPU, so two readings
+ * differ, and has the TSC catch up from what was written to the MSR. An offset of ours would put it behind. */
+static bool read_tsc_offset(const struct vcpu *vcpu, uint64_t *ret)
+{
+	uint64_t again;
+
+	return move_tsc_offset(vcpu, KVM_GET_DEVICE_ATTR, ret) == 0 &&
+		move_tsc_offset(vcpu, KVM_GET_DEVICE_ATTR, &again) == 0 && *ret == again;
+}
+
 int vcpu_save(const struct vcpu *vcpu, const struct msr_list *msrs, struct vcpu_state *state, struct err *reterr)
 {
 	/* the first decides what is pending, and may change it */
@@ -134,9 +153,11 @@ int vcpu_save(const struct vcpu *vcpu, const struct msr_list *msrs, struct vcpu_
 	if (r < 0)
 		return err_set(reterr, FAIL_SNAPSHOT_FAILED, -r, "KVM_GET_MSRS of vCPU %u", vcpu->index);
 	r = move_parts(vcpu, last, ARRAY_LEN(last), FAIL_SNAPSHOT_FAILED, reterr);
-	if (r == 0)
-		vcpu_keep_deadline(state);
-	return r;
+	if (r < 0)
+		return r;
+	state->has_tsc_offset = read_tsc_offset(vcpu, &state->tsc_offset);
+	vcpu_keep_deadline(state);
+	return 0;
 }
 
 static int load_msrs(const struct vcpu *vcpu, const struct vcpu_state *state, bool is_deadline, struct err *reterr)
@@ -158,7 +179,21 @@ static int load_msrs(const struct vcpu *vcpu, const struct vcpu_state *state, bo
 	return 0;
 }
 
-int vcpu_load(const struct vcpu *vcpu, const struct vcpu_state *given, struct err *reterr)
+static int load_tsc_offset(const struct vcpu *vcpu, const struct vcpu_state *state, const struct vcpu *first_vcpu,
+	const struct vcpu_state *first, struct err *reterr)
+{
+	uint64_t offset;
+	int r;
+
+	if (!state->has_tsc_offset || !first->has_tsc_offset || !read_tsc_offset(first_vcpu, &offset))
+		return 0; /* what KVM made of the MSRs stays */
+	offset += state->tsc_offset - first->tsc_offset;
+	r = move_tsc_offset(vcpu, KVM_SET_DEVICE_ATTR, &offset);
+	return r < 0 ? err_set(reterr, FAIL_RESTORE_FAILED, -r, "the TSC offset of vCPU %u", vcpu->index) : 0;
+}
+
+int vcpu_load(const struct vcpu *vcpu, const struct vcpu_state *given, const struct vcpu *first_vcpu,
+	const struct vcpu_state *first, struct err *reterr)
 {
 	struct vcpu_state copy = *given, *state = &copy; /* an ioctl's argument is not const */
 	const struct part parts[] = { PART(KVM_SET_MP_STATE, mp_state), PART(KVM_SET_REGS, regs), PART(KVM_SET_SREGS, sregs),
@@ -169,6 +204,8 @@ int vcpu_load(const struct vcpu *vcpu, const struct vcpu_state *given, struct er
 
 	if (r == 0)
 		r = load_msrs(vcpu, state, false, reterr);
+	if (r == 0 && first)
+		r = load_tsc_offset(vcpu, state, first_vcpu, first, reterr);
 	if (r == 0)
 		r = load_msrs(vcpu, state, true, reterr);
 	return r < 0 ? r : move_parts(vcpu, last, ARRAY_LEN(last), FAIL_RESTORE_FAILED, reterr);

@@ -195,7 +195,8 @@ static int load_kvm(struct vm *vm, const struct vm_state *state, struct err *ret
 	int r = load_tsc(vm, state->tsc_khz, reterr);
 
 	for (unsigned int i = 0; r == 0 && i < vm->n_vcpus; i++)
-		r = vcpu_load(&vm->vcpus[i], &state->vcpus[i], reterr);
+		r = vcpu_load(&vm->vcpus[i], &state->vcpus[i], &vm->vcpus[0], i > 0 ? &state->vcpus[0] : NULL,
+			reterr);
 	for (unsigned int i = 0; r == 0 && i < VM_CHIPS; i++)
 		if (ioctl(vm->vm_fd, KVM_SET_IRQCHIP, &state->chips[i]) < 0)
 			r = err_set(reterr, FAIL_RESTORE_FAILED, errno, "KVM_SET_IRQCHIP %u", i);

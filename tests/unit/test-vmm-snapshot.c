@@ -55,6 +55,8 @@ static struct vm_state *make_state(unsigned int n_vcpus)
 		fill(&vcpu->regs, offsetof(struct vcpu_state, n_msrs) - offsetof(struct vcpu_state, regs));
 		vcpu->n_msrs = 30 + i;
 		fill(vcpu->msrs, vcpu->n_msrs * sizeof(vcpu->msrs[0]));
+		vcpu->has_tsc_offset = i == 0;
+		vcpu->tsc_offset = i == 0 ? UINT64_MAX - 5 : 0;
 	}
 	for (uint32_t i = 0; i < VM_CHIPS; i++) {
 		fill(&state->chips[i], sizeof(state->chips[i]));

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases of tests/e2e/vmm-boot/run: snapshots, and VMs that are made of them."""
 import errno
+import glob
 import hashlib
 import os
 import random
@@ -53,6 +54,22 @@ class Snapshot:
         return Guest(env, name, "", vcpus=2, restore=(self.state, self.memory), upper=self.upper, **more)
 
 
+def has_stable_tsc():
+    with open("/sys/devices/system/clocksource/clocksource0/current_clocksource") as f:
+        return f.read().strip() == "tsc"
+
+
+def tsc_offsets(guest):
+    """What KVM adds to the host's TSC, by vCPU: as the kernel says it, in debugfs."""
+    found = glob.glob("/sys/kernel/debug/kvm/%d-*/vcpu*/tsc-offset" % guest.vmm.process.pid)
+    assert len(found) == 2, "debugfs shows %d vCPUs of process %d" % (len(found), guest.vmm.process.pid)
+    values = []
+    for path in sorted(found):
+        with open(path) as f:
+            values.append(int(f.read()))
+    return values
+
+
 def check_alive(guest, before, boot_id):
     """The same boot, its processes where they were and running, its disk and vsock at work."""
     at = counter(guest)
@@ -95,6 +112,11 @@ def case_snapshot(env):
         check_alive(other, before, boot_id)
         # its monotonic clock went on from the snapshot, not from the time that has passed since
         assert clocks(other)[0] - monotonic < time.monotonic() - paused - 3, "its clock did not stand still"
+        offsets, here = tsc_offsets(first), tsc_offsets(other)
+        if has_stable_tsc():
+            assert here[0] - here[1] == offsets[0] - offsets[1], "two TSCs lie apart: %s, here %s" % (offsets, here)
+    if not has_stable_tsc():
+        env.note("the host's TSC is unstable: KVM keeps the guests' by itself, their offsets were not compared")
     env.note("two of them answer after %.1f s" % (time.monotonic() - began))
     assert counter(first) > 0 and len({g.vmm.process.pid for g in [first] + others}) == 3
 
