@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "agent/cpu-class.h"
 #include "agent/host.h"
 #include "agent/image-collect.h"
 #include "agent/images.h"
@@ -223,6 +224,7 @@ static int make_supervisor(struct agent *agent, struct err *reterr)
 		(void)snprintf(config.hostname, sizeof(config.hostname), "unknown");
 	config.hostname[sizeof(config.hostname) - 1] = '\0';
 	(void)snprintf(config.version, sizeof(config.version), "%s", CROFT_VERSION);
+	cpu_class_of_host(config.cpu_class);
 	(void)snprintf(config.run_base, sizeof(config.run_base), "%s", options->run);
 	pidref_boot_id(config.host_boot_id);
 	config.policy_max_sandboxes = (uint32_t)options->max_sandboxes;

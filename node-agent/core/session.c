@@ -157,6 +157,7 @@ static void send_hello(struct supervisor *sv)
 	memcpy(hello->boot_id, config->host_boot_id, sizeof(hello->boot_id));
 	memcpy(hello->hostname, config->hostname, sizeof(hello->hostname));
 	memcpy(hello->version, config->version, sizeof(hello->version));
+	memcpy(hello->cpu_class, config->cpu_class, sizeof(hello->cpu_class));
 	hello->capacity = sv->capacity.capacity;
 	hello->unschedulable =
 		err_is_set(&sv->unreadable) ? sv->unreadable : sv->capacity.unschedulable;

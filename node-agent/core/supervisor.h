@@ -44,6 +44,7 @@ struct sv_config {
 	char instance[ID_SIZE]; /* new at each start */
 	char hostname[HOSTNAME_SIZE];
 	char version[VERSION_SIZE];
+	char cpu_class[ID_NAME_MAX + 1]; /* "": not known */
 	char host_boot_id[BOOT_ID_SIZE];
 	char run_base[64];              /* /run/croft */
 	uint32_t policy_max_sandboxes;  /* 0: no bound beyond the capacity; below too */

@@ -147,6 +147,9 @@ int hello_decode(const Croft__Hello *message, struct hello *ret, struct err *ret
 		return refuse(reterr, "hostname");
 	if (!take_text(hello.version, sizeof(hello.version), message->version))
 		return refuse(reterr, "version");
+	if (!take_text(hello.cpu_class, sizeof(hello.cpu_class), message->cpu_class) ||
+		(*hello.cpu_class && !id_name_is_valid(hello.cpu_class)))
+		return refuse(reterr, "cpu_class");
 	if (!take_optional_id(hello.leader.lineage, message->lineage))
 		return refuse(reterr, "lineage");
 	if (!take_optional_id(hello.leader.run, message->run))

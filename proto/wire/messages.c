@@ -364,6 +364,7 @@ Croft__Hello *hello_encode(const struct hello *hello)
 		!put_text(&to->boot_id, hello->boot_id) ||
 		!put_text(&to->hostname, hello->hostname) ||
 		!put_text(&to->version, hello->version) ||
+		!put_text(&to->cpu_class, hello->cpu_class) ||
 		!put_capacity(&to->capacity, &hello->capacity) ||
 		!put_failure(&to->unschedulable, &hello->unschedulable) ||
 		!put_text(&to->lineage, hello->leader.lineage) ||

@@ -127,6 +127,7 @@ struct hello {
 	char boot_id[BOOT_ID_SIZE];
 	char hostname[HOSTNAME_SIZE];
 	char version[VERSION_SIZE];
+	char cpu_class[ID_NAME_MAX + 1]; /* "": not known */
 	struct node_capacity capacity;
 	struct err unschedulable; /* FAIL_NONE: may be placed on */
 	struct image_list images;

@@ -47,7 +47,7 @@ static void print_health(const json_t *health)
 
 static void print_node(const json_t *node)
 {
-	static const char *const members[] = { "id", "pool", "hostname", "machine", "version", "state", "schedulable",
+	static const char *const members[] = { "id", "pool", "hostname", "machine", "version", "cpuClass", "state", "schedulable",
 		"revoked", "joined", "heard", "images" };
 	const char *name;
 	json_t *value;

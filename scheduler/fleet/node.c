@@ -123,8 +123,8 @@ int fleet_node_add(struct fleet *fleet, const struct node_record *record)
 		return -1;
 	}
 	if (place_node_add(fleet->place, record->pool, record->id, &node->place) == 0 &&
-		place_node_set_profile(
-			fleet->place, node->place, "", record->labels, record->n_labels) == 0)
+		place_node_set_profile(fleet->place, node->place, record->cpu_class, record->labels,
+			record->n_labels) == 0)
 		HASH_ADD_STR(fleet->nodes, record.id, node);
 	if (!node->place || !node->hh.tbl) {
 		place_node_remove(fleet->place, node->place);
@@ -188,6 +188,20 @@ static bool is_second_host(
 	       strcmp(node->boot_id, hello->boot_id) != 0;
 }
 
+static void take_cpu_class(struct fleet *fleet, struct node *node, const struct hello *hello)
+{
+	struct node_record *record = &node->record;
+
+	if (strcmp(record->cpu_class, hello->cpu_class) == 0)
+		return;
+	if (place_node_set_profile(fleet->place, node->place, hello->cpu_class, record->labels, record->n_labels) < 0) {
+		fleet->out->no_memory = true; /* the next hello brings it again */
+		return;
+	}
+	memcpy(record->cpu_class, hello->cpu_class, sizeof(record->cpu_class));
+	fleet_node_dirty(fleet, node);
+}
+
 static void take_record(struct fleet *fleet, struct node *node, const struct hello *hello)
 {
 	struct node_record *record = &node->record;
@@ -242,6 +256,7 @@ static void take_hello(struct fleet *fleet, struct node *node, const struct flee
 		node->session == event->session && strcmp(node->instance, hello->instance) == 0;
 
 	take_record(fleet, node, hello);
+	take_cpu_class(fleet, node, hello);
 	memcpy(node->instance, hello->instance, sizeof(node->instance));
 	memcpy(node->boot_id, hello->boot_id, sizeof(node->boot_id));
 	node->unschedulable = hello->unschedulable;

@@ -93,7 +93,7 @@ const struct api_route api_routes[] = {
 		"Nodes of the operator's pools.", "", "200 array as of `GET /v1/nodes/{id}`" },
 	{ "GET", "/v1/nodes/{id}", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_node_get,
 		"One node.", "",
-		"200 {`id pool hostname machine version state schedulable revoked facts health labels joined heard images capacity "
+		"200 {`id pool hostname machine version cpuClass state schedulable revoked facts health labels joined heard images capacity "
 		"unschedulable telemetry`}" },
 	{ "GET", "/v1/nodes/{id}/telemetry", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_node_telemetry,
 		"Telemetry of one node: what was received, and its last records in order.", "query `after`: a sequence number",

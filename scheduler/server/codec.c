@@ -420,7 +420,8 @@ Croft__NodeRecord *codec_node_encode(const struct node_record *record)
 		!codec_set(&message->hostname, record->hostname) ||
 		!codec_set(&message->machine, record->machine) ||
 		!codec_set(&message->lineage, record->lineage) ||
-		!codec_set(&message->version, record->version) || !encode_facts(record, message) ||
+		!codec_set(&message->version, record->version) ||
+		!codec_set(&message->cpu_class, record->cpu_class) || !encode_facts(record, message) ||
 		!encode_health(record, message) || !encode_images(record, message) ||
 		codec_fields_encode(
 			record->labels, record->n_labels, &message->labels, &message->n_labels) < 0)
@@ -449,6 +450,7 @@ int codec_node_decode(
 	COPY(record.hostname, message->hostname);
 	COPY(record.machine, message->machine);
 	COPY(record.version, message->version);
+	COPY(record.cpu_class, message->cpu_class);
 	COPY(record.lineage, message->lineage);
 	record.joined_us = message->joined_us;
 	record.revoked = message->revoked;

@@ -320,9 +320,9 @@ json_t *view_node(const struct server *server, const struct fleet_node_view *vie
 		.node = record->id,
 		.pool = record->pool };
 	json_t *object = json_pack(
-		"{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "id",
+		"{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "id",
 		record->id, "pool", record->pool, "hostname", record->hostname, "machine",
-		record->machine, "version", record->version, "state", node_link_name(view->link),
+		record->machine, "version", record->version, "cpuClass", record->cpu_class, "state", node_link_name(view->link),
 		"schedulable", view->schedulable, "revoked", record->revoked, "facts",
 		facts(record), "health", health(record), "labels", view_fields(record->labels, record->n_labels), "joined",
 		view_time(record->joined_us), "heard", view_time(view->heard_us), "images",

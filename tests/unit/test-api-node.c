@@ -119,6 +119,33 @@ START_TEST(test_revoked_node_is_told)
 }
 END_TEST
 
+static void check_cpu_class(struct rig *rig, const struct fake_node *node)
+{
+	struct answer answer = rig_get(rig, rig->keys.provider, "/v1/nodes/*", node->node);
+	char name[64];
+
+	answer_text(answer.json, "cpuClass", name, sizeof(name));
+	ck_assert_str_eq(name, "amd-25-1");
+	answer_free(&answer);
+}
+
+/* What a node said of itself is shown, and is still known when it has not called since the scheduler's start. */
+START_TEST(test_cpu_class_is_shown_and_stored)
+{
+	struct rig rig;
+	struct fake_node node;
+
+	rig_open(&rig);
+	node_join(&node, &rig);
+	check_cpu_class(&rig, &node);
+	rig_stop(&rig);
+	node_close(&node);
+	rig_start(&rig);
+	check_cpu_class(&rig, &node);
+	rig_close(&rig);
+}
+END_TEST
+
 /* What the link holds of `node`'s key; the number of the newest into `ret_newest`. */
 static unsigned int sessions_of(
 	const struct rig *rig, const struct fake_node *node, uint64_t *ret_newest)
@@ -808,6 +835,7 @@ int main(void)
 	TCase *tc = tcase_create("api-node");
 
 	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, test_cpu_class_is_shown_and_stored);
 	tcase_add_test(tc, test_join_token);
 	tcase_add_test(tc, test_join_token_revoked_and_expired);
 	tcase_add_test(tc, test_token_may_only_enroll);

@@ -598,6 +598,7 @@ void node_send_hello(struct fake_node *node)
 	COPY(hello.boot_id, "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee");
 	COPY(hello.hostname, "fake");
 	COPY(hello.version, "0.1.0");
+	COPY(hello.cpu_class, "amd-25-1");
 	envelope.body_case = CROFT__ENVELOPE__BODY_HELLO;
 	envelope.hello = hello_encode(&hello);
 	node_send(node, &envelope);

@@ -118,15 +118,21 @@ static void pass(int seconds)
 	}
 }
 
-static void greet(int i)
+static void greet_as(int i, const char *cpu_class)
 {
 	struct hello hello = { .capacity = { 8000, 8, 50000, 10, 4, 4 }, .boot_id = "boot" };
 	struct fleet_event event = of_node(FLEET_NODE_HELLO, node_id(i));
 
 	memcpy(hello.instance, node_id(i), ID_SIZE);
 	memcpy(hello.machine, node_id(i), ID_SIZE);
+	(void)snprintf(hello.cpu_class, sizeof(hello.cpu_class), "%s", cpu_class);
 	event.hello = &hello;
 	feed(event);
+}
+
+static void greet(int i)
+{
+	greet_as(i, "");
 }
 
 /* It says that nothing is there: from then on it is placed on. */
@@ -200,7 +206,7 @@ static void teardown(void)
 	rig.fleet = fleet_free(rig.fleet);
 }
 
-static void create_with(struct fleet_quota quota)
+static void create_on(struct fleet_quota quota, const char *cpu_class)
 {
 	CLEANUP(spec_unrefp) struct sandbox_spec *spec = spec_new();
 	struct fleet_create create = { .request = 42, .tenant = "tenant", .pool = POOL, .spec = spec };
@@ -211,9 +217,15 @@ static void create_with(struct fleet_quota quota)
 	spec->memory_mib = 1000;
 	spec->disk_mib = 100;
 	create.quota = quota;
+	(void)snprintf(create.wish.cpu_class, sizeof(create.wish.cpu_class), "%s", cpu_class);
 	trace_new(&rig.rng, &create.trace);
 	create.began_us = rig.now.real_usec;
 	feed((struct fleet_event){ .type = FLEET_CREATE, .create = &create });
+}
+
+static void create_with(struct fleet_quota quota)
+{
+	create_on(quota, "");
 }
 
 static void report_of(const char *node, uint64_t generation, enum report_state state, enum fail_code code)
@@ -754,6 +766,33 @@ START_TEST(test_a_policy_that_the_node_has_is_taken)
 }
 END_TEST
 
+/* ---- the CPU of a node ---- */
+
+/* What a hello says of it is placed by, in this life of the scheduler and the next, and can change. */
+START_TEST(test_a_cpu_class_is_what_the_node_says)
+{
+	create_on((struct fleet_quota){ .sandboxes = 0 }, "amd-25-1");
+	ck_assert_uint_eq(rig.n_creates, 0);
+	ck_assert_int_eq(rig.out.replies[0].err.code, FAIL_NO_COMPATIBLE_NODE);
+
+	greet_as(1, "amd-25-1");
+	ck_assert_str_eq(rig.node_records[1].cpu_class, "amd-25-1");
+	if (_i == 1) {
+		restart();
+		greet_as(1, "amd-25-1");
+		say_empty(1);
+	}
+	create_on((struct fleet_quota){ .sandboxes = 0 }, "amd-25-1");
+	ck_assert_uint_eq(rig.n_creates, 1);
+	ck_assert_int_eq(index_of(rig.node), 1);
+
+	greet_as(1, "amd-26-2"); /* its disk went into another machine */
+	create_on((struct fleet_quota){ .sandboxes = 0 }, "amd-25-1");
+	ck_assert_uint_eq(rig.n_creates, 1);
+	ck_assert_int_eq(rig.out.replies[0].err.code, FAIL_NO_COMPATIBLE_NODE);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fleet-life");
@@ -775,6 +814,7 @@ int main(void)
 	tcase_add_test(tc, test_restore);
 	tcase_add_test(tc, test_a_policy_is_recorded_when_its_node_has_it);
 	tcase_add_test(tc, test_a_policy_that_the_node_has_is_taken);
+	tcase_add_loop_test(tc, test_a_cpu_class_is_what_the_node_says, 0, 2);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);
 }

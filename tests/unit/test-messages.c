@@ -119,7 +119,8 @@ END_TEST
 START_TEST(test_hello_and_capacity)
 {
 	struct hello hello = {
-		.instance = ID, .machine = OP, .boot_id = "boot", .hostname = "host", .version = "1"
+		.instance = ID, .machine = OP, .boot_id = "boot", .hostname = "host", .version = "1",
+		.cpu_class = "amd-25-1"
 	};
 	struct capacity_report report = { .memory_used_mib = 5, .disk_free_mib = 6 };
 	struct hello back;
@@ -138,6 +139,7 @@ START_TEST(test_hello_and_capacity)
 	ck_assert_int_eq(capacity_report_decode(report_message, &report_back, NULL), 0);
 	ck_assert_str_eq(back.images.digests[0], DIGEST);
 	ck_assert_uint_eq(back.highest_epoch, 8);
+	ck_assert_str_eq(back.cpu_class, "amd-25-1");
 	ck_assert_int_eq(back.unschedulable.code, FAIL_KVM_UNAVAILABLE);
 	ck_assert(capacity_is_equal(&back.capacity, &hello.capacity));
 	ck_assert(capacity_is_equal(&report_back.capacity, &hello.capacity));

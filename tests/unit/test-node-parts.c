@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/cpu-class.h"
 #include "agent/identity.h"
 #include "agent/journal.h"
 #include "agent/kvm.h"
@@ -420,6 +421,33 @@ START_TEST(a_process_is_known_by_more_than_its_number)
 }
 END_TEST
 
+/* The signatures of known CPUs, and their families and models as their makers and /proc/cpuinfo name them. */
+START_TEST(a_cpu_class_is_vendor_family_model)
+{
+	static const struct {
+		const char *vendor;
+		uint32_t signature;
+		const char *name;
+	} cpus[] = {
+		{ "AuthenticAMD", 0x00a00f11, "amd-25-1" },      /* Milan */
+		{ "AuthenticAMD", 0x00a10f11, "amd-25-17" },     /* Genoa */
+		{ "AuthenticAMD", 0x00800f12, "amd-23-1" },      /* Naples */
+		{ "GenuineIntel", 0x000806f8, "intel-6-143" },   /* Sapphire Rapids */
+		{ "GenuineIntel", 0x00050654, "intel-6-85" },    /* Skylake-SP */
+		{ "GenuineIntel", 0x00000f29, "intel-15-2" },    /* a Pentium 4 */
+		{ "CentaurHauls", 0x000006fa, "other-6-15" },
+	};
+	char name[CPU_CLASS_SIZE];
+
+	for (size_t i = 0; i < ARRAY_LEN(cpus); i++) {
+		cpu_class_name(cpus[i].vendor, cpus[i].signature, name);
+		ck_assert_str_eq(name, cpus[i].name);
+	}
+	cpu_class_of_host(name);
+	ck_assert_msg(id_name_is_valid(name), "%s", name);
+}
+END_TEST
+
 START_TEST(a_host_without_kvm_says_what_to_do)
 {
 	struct err err = ERR_NULL;
@@ -567,6 +595,7 @@ int main(void)
 	tcase_add_test(tcase, a_directory_that_cannot_be_read_is_said_and_left);
 	tcase_add_test(tcase, jobs_of_one_key_keep_their_order);
 	tcase_add_test(tcase, a_process_is_known_by_more_than_its_number);
+	tcase_add_test(tcase, a_cpu_class_is_vendor_family_model);
 	tcase_add_test(tcase, a_host_without_kvm_says_what_to_do);
 	tcase_add_test(tcase, each_way_to_have_no_kvm_has_its_hint);
 	tcase_add_loop_test(
