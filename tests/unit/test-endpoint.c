@@ -327,6 +327,24 @@ START_TEST(test_no_handler)
 }
 END_TEST
 
+/* A handler that is gone lets nobody in: libzmq by itself would ask nobody then, and let everybody (option 93). */
+START_TEST(test_handler_that_is_gone)
+{
+	struct world world;
+
+	world_open(&world);
+	connect_node(&world, 0);
+	zap_free(TAKE(world.zap));
+	ck_assert_int_eq(curve_keys_new(&world.nodes[1].keys, NULL), 0);
+	open_dealer(&world, 1);
+	for (int i = 0; i < 50 && !world.nodes[1].up; i++)
+		loop_for(world.base, 20);
+	ck_assert(!world.nodes[1].up);
+	ck_assert_uint_eq(world.received[1], 0);
+	world_close(&world);
+}
+END_TEST
+
 START_TEST(test_router_restart)
 {
 	struct world world;
@@ -725,6 +743,7 @@ int main(void)
 	tcase_add_test(tc, test_wrong_server_key);
 	tcase_add_loop_test(tc, test_no_domain, 0, 2);
 	tcase_add_test(tc, test_no_handler);
+	tcase_add_test(tc, test_handler_that_is_gone);
 	tcase_add_test(tc, test_router_restart);
 	tcase_add_test(tc, test_gone_and_no_credit);
 	tcase_add_test(tc, test_hostile_shapes);
