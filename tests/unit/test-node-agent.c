@@ -452,6 +452,45 @@ START_TEST(sigterm_leaves_the_sandbox_and_takes_two_seconds_at_most)
 }
 END_TEST
 
+static bool runs_nothing(struct rig *rig, void *arg)
+{
+	(void)arg;
+	return rig_find_vmm(rig) == 0 && rig_count_files(rig->run) == 0;
+}
+
+/* R178: a sandbox that ended while the scheduler was gone: SIGTERM does not wait for the word of it, and does not lose it. */
+START_TEST(an_end_that_nobody_heard_outlives_sigterm)
+{
+	struct sandbox_spec *spec;
+	int64_t began;
+	struct rig rig;
+	char path[PATH_MAX];
+
+	rig_init(&rig);
+	rig_join(&rig);
+	rig_start(&rig);
+	spec = rig_spec(&rig);
+	rig_create(&rig, SANDBOX, spec);
+	rig_wait_state(&rig, SANDBOX, REPORT_RUNNING);
+	rig_cut(&rig);
+	ck_assert_int_eq(kill(rig_find_vmm(&rig), SIGSEGV), 0);
+	rig_until(&rig, runs_nothing, NULL, "the end of the sandbox");
+	began = clock_monotonic_usec();
+	ck_assert_int_eq(rig_end(&rig, SIGTERM), 0);
+	ck_assert_int_lt(clock_monotonic_usec() - began, 2 * USEC_PER_SEC);
+	(void)snprintf(path, sizeof(path), "%s/sandboxes", rig.state);
+	ck_assert_uint_eq(rig_count_files(path), 1); /* it is in the journal */
+	ck_assert(!rig_is(&rig, SANDBOX, REPORT_ENDED));
+	rig_listen(&rig);
+	rig_start(&rig);
+	rig_wait_state(&rig, SANDBOX, REPORT_ENDED);
+	ck_assert_int_eq(rig_find(&rig, SANDBOX)->report.failure.code, FAIL_VMM_CRASHED);
+	rig_until(&rig, is_clean, NULL, "an empty host");
+	spec_unref(spec);
+	rig_deinit(&rig);
+}
+END_TEST
+
 static bool telemetry_is_whole(struct rig *rig, void *arg)
 {
 	bool has_stop = false;
@@ -613,6 +652,7 @@ int main(void)
 	tcase_add_test(restarts, a_killed_agent_finds_its_sandbox_again);
 	tcase_add_loop_test(restarts, a_vm_that_died_while_nobody_looked_is_reported, 0, 2);
 	tcase_add_test(restarts, sigterm_leaves_the_sandbox_and_takes_two_seconds_at_most);
+	tcase_add_test(restarts, an_end_that_nobody_heard_outlives_sigterm);
 	tcase_add_loop_test(restarts, telemetry_of_a_cut_comes_complete_and_in_order, 0, 2);
 	tcase_add_test(restarts, one_torn_journal_costs_its_own_sandbox_only);
 	tcase_add_test(restarts, a_copied_scheduler_is_refused);
