@@ -3,6 +3,7 @@
  * The scheduler with fake nodes over a real link: joining, starts, failures, isolation of tenants, restart,
  * telemetry, revocation.
  */
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -256,6 +257,51 @@ START_TEST(test_create_runs)
 	answer_free(&answer);
 	rig_expect_id(&rig, "DELETE", "/sandboxes/*", id, rig.keys.tenant, NULL, 204, NULL);
 	loop_until(rig.base, &node.destroyed);
+	node_close(&node);
+	rig_close(&rig);
+}
+END_TEST
+
+/* A skipped stage is neither a success nor a failure nor an attempt, wherever stages are counted. */
+START_TEST(test_skipped_is_no_success)
+{
+	struct rig rig;
+	struct fake_node node;
+	struct answer answer;
+	char id[ID_SIZE], line[96];
+
+	rig_open(&rig);
+	rig_template(&rig, "base", "image");
+	node_join(&node, &rig);
+	rig_create(&rig, &node, "{}", id);
+	answer = rig_call(&rig, "GET", "/v1/stages", rig.keys.tenant, NULL);
+	for (unsigned int i = 0; i < STAGE_START_COUNT; i++) {
+		const json_t *row = json_array_get(json_object_get(answer.json, "stages"), i);
+		enum fail_stage stage = (enum fail_stage)(STAGE_ADMIT + i);
+		int skipped = stage == STAGE_NETWORK || stage == STAGE_JAIL; /* so the fake node has it */
+
+		ck_assert_str_eq(json_string_value(json_object_get(row, "stage")), stage_name(stage));
+		ck_assert_int_eq(json_integer_value(json_object_get(row, "skipped")), skipped);
+		ck_assert_int_eq(json_integer_value(json_object_get(row, "ok")), !skipped);
+		ck_assert_int_eq(json_integer_value(json_object_get(row, "attempts")), !skipped);
+		ck_assert_int_eq(json_integer_value(json_object_get(row, "failed")), 0);
+		ck_assert(json_is_null(json_object_get(row, "success")) == skipped);
+	}
+	answer_free(&answer);
+	answer = rig_call(&rig, "GET", "/metrics", rig.keys.provider, NULL);
+	for (unsigned int i = 0; i < STAGE_START_COUNT; i++) {
+		enum fail_stage stage = (enum fail_stage)(STAGE_ADMIT + i);
+		int skipped = stage == STAGE_NETWORK || stage == STAGE_JAIL;
+
+		(void)snprintf(line, sizeof(line), "\ncroft_stage_total{stage=\"%s\",outcome=\"ok\"} %d\n",
+			stage_name(stage), !skipped);
+		ck_assert_msg(strstr(answer.body, line) != NULL, "no %s in %s", line, answer.body);
+		(void)snprintf(line, sizeof(line), "\ncroft_stage_total{stage=\"%s\",outcome=\"skipped\"} %d\n",
+			stage_name(stage), skipped);
+		ck_assert_msg(strstr(answer.body, line) != NULL, "no %s in %s", line, answer.body);
+	}
+	ck_assert_ptr_null(strstr(answer.body, id)); /* the number of series is bounded */
+	answer_free(&answer);
 	node_close(&node);
 	rig_close(&rig);
 }
@@ -607,6 +653,44 @@ START_TEST(test_telemetry_in_order_and_once)
 }
 END_TEST
 
+/* Not before it is in the store; and what a failed commit forgot is taken when it comes again. */
+START_TEST(test_telemetry_is_acknowledged_when_durable)
+{
+	struct rig rig;
+	struct fake_node node;
+	struct answer answer;
+	sqlite3 *db = NULL;
+	char path[128];
+
+	rig_open(&rig);
+	node_join(&node, &rig);
+	(void)snprintf(path, sizeof(path), "%s/store.db", rig.dir);
+	ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
+	ck_assert_int_eq(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+	send_telemetry(&node, 1, 5);
+	for (int i = 0; i < 2000 && !shell_failure(rig.server->shell); i++)
+		loop_for(rig.base, 10);
+	ck_assert_ptr_nonnull(shell_failure(rig.server->shell));
+	ck_assert_uint_eq(node.telemetry_acked, 0);
+	ck_assert_int_eq(sqlite3_close(db), SQLITE_OK); /* and rolled back */
+	for (int i = 0; i < 200 && shell_failure(rig.server->shell); i++)
+		loop_for(rig.base, 50);
+	ck_assert_ptr_null(shell_failure(rig.server->shell));
+	node.welcome = false;
+	node_send_hello(&node); /* everything was loaded anew: it has to say again who it is */
+	loop_until(rig.base, &node.welcome);
+	send_telemetry(&node, 1, 5);
+	wait_acked(&node, 5);
+	rig_stop(&rig);
+	rig_start(&rig);
+	answer = rig_get(&rig, rig.keys.provider, "/v1/nodes/*/telemetry", node.node);
+	ck_assert_uint_eq(json_array_size(json_object_get(answer.json, "records")), 5);
+	answer_free(&answer);
+	node_close(&node);
+	rig_close(&rig);
+}
+END_TEST
+
 /* ---- restart and wrong nodes ---- */
 START_TEST(test_acknowledged_create_survives)
 {
@@ -843,6 +927,7 @@ int main(void)
 	tcase_add_test(tc, test_revoked_node_is_told);
 	tcase_add_test(tc, test_a_key_has_two_sessions);
 	tcase_add_test(tc, test_create_runs);
+	tcase_add_test(tc, test_skipped_is_no_success);
 	tcase_add_test(tc, test_warm_pool_is_kept);
 	tcase_add_test(tc, test_create_takes_a_warm_one);
 	tcase_add_test(tc, test_create_async_and_watch);
@@ -850,6 +935,7 @@ int main(void)
 	tcase_add_test(tc, test_no_capacity_names_the_largest);
 	tcase_add_test(tc, test_tenants_are_apart);
 	tcase_add_test(tc, test_telemetry_in_order_and_once);
+	tcase_add_test(tc, test_telemetry_is_acknowledged_when_durable);
 	tcase_add_test(tc, test_acknowledged_create_survives);
 	tcase_add_test(tc, test_full_store_still_deletes);
 	tcase_add_test(tc, test_epoch_is_above_what_nodes_know);
