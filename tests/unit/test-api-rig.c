@@ -595,7 +595,7 @@ void node_send_hello(struct fake_node *node)
 	hello.leader = node->leader;
 	COPY(hello.instance, node->instance);
 	COPY(hello.machine, node->machine);
-	COPY(hello.boot_id, "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee");
+	COPY(hello.boot_id, node->boot_id ? node->boot_id : "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee");
 	COPY(hello.hostname, "fake");
 	COPY(hello.version, "0.1.0");
 	COPY(hello.cpu_class, "amd-25-1");

@@ -76,6 +76,7 @@ struct fake_node {
 	char server_key[KEY_Z85_SIZE], address[128];
 	char token[ID_SIZE];
 	char machine[ID_SIZE], instance[ID_SIZE];
+	const char *boot_id; /* NULL: a fixed one */
 	char node[ID_SIZE];
 	bool enrolled, up, welcome, refused;
 	struct err refusal; /* of Refused or of the enrolment */
