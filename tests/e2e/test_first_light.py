@@ -393,9 +393,14 @@ class Refusals(Shared):
         after = {n["id"]: n for n in self.stack.api("GET", "/v1/nodes")}
         mine = set(after) - before
         self.assertEqual(len(mine), 1)
-        ready = wait_for("both are ready", 60, lambda: [
-            n for n in self.stack.api("GET", "/v1/nodes") if n["state"] == "ready" and n["id"] in mine | {self.first_id()}])
-        self.assertEqual(len({n["machine"] for n in ready}), len(ready))
+        both = mine | {self.first_id()}
+
+        def ready_ones():
+            ready = [n for n in self.stack.api("GET", "/v1/nodes") if n["state"] == "ready" and n["id"] in both]
+            return ready if len(ready) == 2 else None
+
+        ready = wait_for("both are ready", 60, ready_ones)
+        self.assertEqual(len({n["machine"] for n in ready}), 2)
         other.stop()
 
     def test_arguments(self):
