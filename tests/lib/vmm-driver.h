@@ -15,7 +15,9 @@
 #define DRIVER_DATA UINT64_C(0x200000)  /* for the test */
 #define DRIVER_MIB 64
 #define DRIVER_END ((uint64_t) DRIVER_MIB << 20)
+#ifndef DRIVER_N
 #define DRIVER_N 16                     /* entries of a ring */
+#endif
 
 #define D_NEXT 1u
 #define D_WRITE 2u
