@@ -89,7 +89,9 @@ def case_snapshot(env):
     first.wait_probe("serve")
     counter(first)
     assert ask(first, 13, b"1\n") == "0\n"
-    held = first.vmm.vsock(7)
+    held = first.vmm.vsock_begin(7)
+    port = first.vmm.vsock_end(held)
+    assert port > 0
     before, monotonic, boot_id = counter(first), clocks(first)[0], clocks(first)[2]
     assert first.vmm.snapshot("/dev/shm/croft-none-1", "/dev/shm/croft-none-2")["code"] == "VMM_CONTROL_INVALID"
     assert first.vmm.pause() is None
@@ -110,6 +112,10 @@ def case_snapshot(env):
     others = [kept.restore(env, "snapshot-%d" % n) for n in (1, 2)]
     for other in others:
         check_alive(other, before, boot_id)
+        # R113: what is still under way for a connection of before the snapshot meets no new one
+        fresh = other.vmm.vsock_begin(7)
+        assert other.vmm.vsock_end(fresh) > port, "a port is used again"
+        fresh.close()
         # its monotonic clock went on from the snapshot, not from the time that has passed since
         assert clocks(other)[0] - monotonic < time.monotonic() - paused - 3, "its clock did not stand still"
         offsets, here = tsc_offsets(first), tsc_offsets(other)

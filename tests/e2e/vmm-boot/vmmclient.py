@@ -268,7 +268,7 @@ class Vmm:
 
     @staticmethod
     def vsock_end(s):
-        """Whether the guest accepts."""
+        """The port on our side, or 0: the guest does not accept."""
         line = b""
         while not line.endswith(b"\n"):
             try:
@@ -276,10 +276,10 @@ class Vmm:
             except ConnectionResetError:
                 byte = b""
             if not byte:
-                return False
+                return 0
             line += byte
         assert line.startswith(b"OK "), line
-        return True
+        return int(line[3:])
 
     def vsock(self, port, timeout=30):
         """A stream to the guest's port, or None when it refuses."""
