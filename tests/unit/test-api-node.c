@@ -340,7 +340,7 @@ START_TEST(test_warm_pool_is_kept)
 		"{\"target\":1,\"tenant\":\"default\"}", 200, NULL);
 	loop_until(rig.base, &node.created);
 	for (int i = 0; i < 50 && warm_member(&rig, "ready") == 0; i++)
-		;
+		loop_for(rig.base, 20);
 	ck_assert_int_eq(warm_member(&rig, "ready"), 1);
 	(void)snprintf(warm, sizeof(warm), "%s", node.sandbox);
 	rig_expect_id(&rig, "GET", "/v1/sandboxes/*", warm, rig.keys.tenant, NULL, 404, NULL);
@@ -370,7 +370,7 @@ START_TEST(test_create_takes_a_warm_one)
 		"{\"target\":1,\"tenant\":\"default\"}", 200, NULL);
 	loop_until(rig.base, &node.created);
 	for (int i = 0; i < 50 && warm_member(&rig, "ready") == 0; i++)
-		;
+		loop_for(rig.base, 20);
 	(void)snprintf(warm, sizeof(warm), "%s", node.sandbox);
 	answer = rig_call(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, "{\"timeout\":77}");
 	ck_assert_msg(answer.status == 201, "%s", answer.body);
