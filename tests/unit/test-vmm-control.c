@@ -287,7 +287,8 @@ static void print(uint64_t from, uint64_t n)
 static void check_text(const uint8_t *text, uint64_t from, uint64_t n)
 {
 	for (uint64_t i = 0; i < n; i++)
-		ck_assert_uint_eq(text[i], (uint8_t) ((from + i) * 31 ^ (from + i) >> 8));
+		if (text[i] != (uint8_t) ((from + i) * 31 ^ (from + i) >> 8)) /* check writes a message per assertion */
+			ck_abort_msg("byte %llu is 0x%x", (unsigned long long) i, text[i]);
 }
 
 /* One turn that also sees the pause between two looks end. */

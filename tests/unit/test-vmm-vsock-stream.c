@@ -147,6 +147,14 @@ static uint8_t byte_at(uint64_t i)
 	return (uint8_t) (i * 167 ^ i >> 9);
 }
 
+/* One assertion for all: check writes a message for each. */
+static void check_bytes(const uint8_t *data, size_t size, uint64_t from)
+{
+	for (size_t i = 0; i < size; i++)
+		if (data[i] != byte_at(from + i))
+			ck_abort_msg("byte %zu behind %llu is 0x%x", i, (unsigned long long) from, data[i]);
+}
+
 #define STREAMS 4
 
 /* Where the 32-bit counters of the connection begin: the last run is one of which 4 GiB have been sent
@@ -190,8 +198,7 @@ START_TEST(stream_to_host)
 		if (rng_below(&shim_rng, 4) == 0)
 			continue;
 		n = read(fd, in, 1 + rng_below(&shim_rng, sizeof(in)));
-		for (ssize_t i = 0; i < n; i++)
-			ck_assert_uint_eq(in[i], byte_at(got + (uint64_t) i));
+		check_bytes(in, n > 0 ? (size_t) n : 0, got);
 		got += n > 0 ? (uint64_t) n : 0;
 	}
 	ck_assert_uint_eq(sent, total);
@@ -230,8 +237,7 @@ START_TEST(stream_to_guest)
 			idle = 0;
 			if (header.op != VIRTIO_VSOCK_OP_RW)
 				continue;
-			for (uint32_t i = 0; i < header.len; i++)
-				ck_assert_uint_eq(data[i], byte_at(got + i));
+			check_bytes(data, header.len, got);
 			got += header.len;
 			ck_assert_uint_le(from + (uint32_t) got - fwd_cnt, buf_alloc); /* never more than its credit */
 		}
