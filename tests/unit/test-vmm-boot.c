@@ -672,6 +672,8 @@ CONFIG(memory_0, c->memory_mib = 0)
 CONFIG(memory_max, c->memory_mib = UINT64_MAX)
 CONFIG(disk_empty, ck_assert_int_eq(ftruncate(c->disks[0].fd, 0), 0))
 CONFIG(disk_odd, ck_assert_int_eq(ftruncate(c->disks[0].fd, 4097), 0))
+CONFIG(disk_256_more, ck_assert_int_eq(ftruncate(c->disks[0].fd, 4096 + 256), 0))
+CONFIG(disk_256_alone, ck_assert_int_eq(ftruncate(c->disks[0].fd, 256), 0))
 CONFIG(disk_pipe, int p[2]; ck_assert_int_eq(pipe(p), 0); (void) fd_close(p[1]); (void) fd_close(c->disks[0].fd); c->disks[0].fd = p[0])
 CONFIG(disk_directory, (void) fd_close(c->disks[0].fd); c->disks[0].fd = open("/", O_RDONLY | O_DIRECTORY))
 CONFIG(disk_none, (void) fd_close(c->disks[0].fd); c->disks[0].fd = -1)
@@ -706,6 +708,8 @@ static const struct {
 	{ config_memory_max, FAIL_MEMORY_INVALID },
 	{ config_disk_empty, FAIL_DISK_INVALID },
 	{ config_disk_odd, FAIL_DISK_INVALID },
+	{ config_disk_256_more, FAIL_DISK_INVALID },
+	{ config_disk_256_alone, FAIL_DISK_INVALID },
 	{ config_disk_pipe, FAIL_DISK_INVALID },
 	{ config_disk_directory, FAIL_DISK_INVALID },
 	{ config_disk_none, FAIL_DISK_INVALID },
