@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -196,6 +197,24 @@ int file_replace(const char *path, const void *data, size_t size, mode_t mode)
 		return r;
 	}
 	return dir_fsync(dir);
+}
+
+int dir_become_owner(const char *path)
+{
+	struct stat st;
+
+	if (geteuid() != 0)
+		return 0;
+	if (lstat(path, &st) < 0)
+		return -errno;
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
+	if (st.st_uid == 0)
+		return 0;
+	if (setgroups(0, NULL) < 0 || setresgid(st.st_gid, st.st_gid, st.st_gid) < 0 ||
+		setresuid(st.st_uid, st.st_uid, st.st_uid) < 0)
+		return -errno;
+	return 0;
 }
 
 int dir_fsync(const char *path)

@@ -41,6 +41,9 @@ int dir_make(const char *path, mode_t mode);
  * does not exist is 0. */
 int dir_remove(const char *path);
 int dir_fsync(const char *path);
+/* As root, in front of a directory that belongs to somebody else: becomes its owner for good, with its group alone, so
+ * that what is made in it is theirs and no link in it leads root astray. 0 also where nothing is to do. */
+int dir_become_owner(const char *path);
 
 /* Unix sockets (CLOEXEC, non-blocking; `type` is SOCK_STREAM or SOCK_SEQPACKET). A path over 107 bytes is
  * -ENAMETOOLONG. unix_listen removes a stale socket file first: -EADDRINUSE when somebody answers there, -EEXIST

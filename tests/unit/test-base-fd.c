@@ -6,11 +6,13 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/config.h"
@@ -520,6 +522,66 @@ START_TEST(test_config_texts)
 }
 END_TEST
 
+#define OWNER 12345
+#define OWNERS_GROUP 23456
+
+/* In a child, which is another user afterwards. Its exit status: 0, or the number of the check that failed. */
+static int become_owner(const char *path)
+{
+	const gid_t more[] = { 7, 8 };
+	uid_t uids[3];
+	gid_t gids[3];
+	struct stat st;
+
+	if (setgroups(ARRAY_LEN(more), more) < 0 || dir_become_owner(path) != 0)
+		return 1;
+	if (getresuid(&uids[0], &uids[1], &uids[2]) < 0 || getresgid(&gids[0], &gids[1], &gids[2]) < 0)
+		return 2;
+	for (int i = 0; i < 3; i++)
+		if (uids[i] != OWNER || gids[i] != OWNERS_GROUP)
+			return 3;
+	if (getgroups(0, NULL) != 0)
+		return 4;
+	if (setuid(0) == 0 || setgid(0) == 0)
+		return 5;
+	/* what it makes there is the owner's */
+	if (chdir(path) < 0 || file_replace("made", "x", 1, 0600) != 0 || stat("made", &st) < 0 || st.st_uid != OWNER ||
+		st.st_gid != OWNERS_GROUP)
+		return 6;
+	/* a second call, now that root is gone */
+	return dir_become_owner("/") != 0 || geteuid() != OWNER ? 7 : 0;
+}
+
+START_TEST(test_dir_become_owner)
+{
+	const char *owned = in_dir("owned");
+	int status;
+	pid_t child;
+
+	if (geteuid() != 0) { /* there is nobody else to become */
+		ck_assert_int_eq(dir_become_owner(in_dir("absent")), 0);
+		return;
+	}
+	ck_assert_int_eq(chmod(dir, 0711), 0);
+	ck_assert_int_eq(mkdir(owned, 0700), 0);
+	/* of what is nobody else's, or no directory, root stays root */
+	ck_assert_int_eq(dir_become_owner(owned), 0);
+	ck_assert_int_eq(chown(owned, OWNER, OWNERS_GROUP), 0);
+	ck_assert_int_eq(symlink(owned, in_dir("link")), 0);
+	ck_assert_int_eq(dir_become_owner(in_dir("link")), -ENOTDIR);
+	ck_assert_int_eq(dir_become_owner(in_dir("absent")), -ENOENT);
+	ck_assert_int_eq(geteuid(), 0);
+	owned = in_dir("owned");
+	child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0)
+		_exit(become_owner(owned));
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFEXITED(status));
+	ck_assert_int_eq(WEXITSTATUS(status), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("base-fd");
@@ -533,6 +595,7 @@ int main(void)
 	tcase_add_test(tc, test_dir);
 	tcase_add_test(tc, test_dir_remove_links);
 	tcase_add_test(tc, test_dir_remove_deep);
+	tcase_add_test(tc, test_dir_become_owner);
 	tcase_add_test(tc, test_fd);
 	tcase_add_test(tc, test_fd_at_offset);
 	tcase_add_loop_test(tc, test_unix_fds, 0, 2);
