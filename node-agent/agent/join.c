@@ -253,6 +253,11 @@ static int prepare(const struct agent_options *options, struct identity *old,
 	if (r < 0)
 		return err_set_at(reterr, STAGE_HOST, FAIL_STATE_WRITE_FAILED, -r, "cannot make %s",
 			options->state);
+	/* the token may be root's; what is made from here on is the agent's */
+	r = dir_become_owner(options->state);
+	if (r < 0)
+		return err_set_at(reterr, STAGE_HOST, FAIL_STATE_WRITE_FAILED, -r, "cannot become the owner of %s",
+			options->state);
 	if (identity_read(options->state, old, NULL) == 0 && !options->replace) {
 		(void)err_set(reterr, FAIL_ALREADY_JOINED, EEXIST, "%s is node %s", options->state,
 			old->node);

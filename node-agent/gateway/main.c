@@ -17,6 +17,7 @@
 #include "gateway/options.h"
 #include "wire/watchdog.h"
 
+#define CONFIG_FILE "/etc/croft/gateway.conf"
 #define DRAIN_US (1500 * USEC_PER_MSEC)
 #define DRAIN_STEP_US (20 * USEC_PER_MSEC)
 
@@ -129,7 +130,7 @@ int main(int argc, char **argv)
 	log_init("croft-gateway", LOG_LEVEL_INFO);
 	(void) signal(SIGPIPE, SIG_IGN);
 	raise_file_limit();
-	r = config_load(table, n, &options, NULL, &argc, argv, &err);
+	r = config_load(table, n, &options, access(CONFIG_FILE, R_OK) == 0 ? CONFIG_FILE : NULL, &argc, argv, &err);
 	if (r == 0 && (argc > 2 || (argc == 2 && strcmp(argv[1], "run") != 0)))
 		r = err_set(&err, FAIL_CONFIG_INVALID, 0, "croft-gateway has one command: run.");
 	if (r == 0)

@@ -187,7 +187,10 @@ int command_init(int argc, char **argv)
 		options_free(&options);
 		return EXIT_USAGE;
 	}
-	r = init_state(&options, force, &keys, &err);
+	if (access(options.state, F_OK) == 0)
+		r = dir_become_owner(options.state);
+	r = r < 0 ? err_set(&err, FAIL_STORE_FAILED, -r, "cannot become the owner of %s", options.state)
+		  : init_state(&options, force, &keys, &err);
 	if (r < 0) {
 		log_failure(LOG_LEVEL_ERROR, "the state directory was not initialised", &err, NULL);
 	} else {
