@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "helper/clear.h"
 #include "helper/server.h"
 
 struct process {
@@ -21,6 +22,7 @@ struct process {
 	struct event *term, *interrupt, *child;
 	struct helper helper;
 	struct server *server;
+	int lock;
 };
 
 static void on_end(evutil_socket_t number, short what, void *user)
@@ -83,6 +85,8 @@ static int run(struct process *process, const struct helper_options *options, st
 		return err_set(reterr, FAIL_CONFIG_INVALID, EPERM, "croft-node-helper does root's part and runs as root");
 	r = find_user(options->user, &config, reterr);
 	if (r == 0)
+		r = helper_lock(options->run, &process->lock, reterr);
+	if (r == 0)
 		r = prepare(process, reterr);
 	if (r == 0)
 		r = helper_open(&process->helper, options, config.uid, config.gid, reterr);
@@ -107,23 +111,26 @@ static void deinit(struct process *process)
 			event_free(events[i]);
 	if (process->base)
 		event_base_free(process->base);
+	process->lock = fd_close(process->lock);
 }
 
 static int print_help(void)
 {
 	(void)puts("usage: croft-node-helper [OPTION]...\n\nRoot's part of a croft node: see croft-node-helper(8).\n");
 	helper_options_help(stdout);
-	(void)puts("  --sample-config                    Print a configuration file with every default.\n"
+	(void)puts("  --clear                            End every VM and remove all that helpers made here, for good.\n"
+		   "  --sample-config                    Print a configuration file with every default.\n"
 		   "  --version                          Print the version.");
 	return 0;
 }
 
 int main(int argc, char **argv)
 {
-	struct process process = { .helper = { .groups = GROUPS_NULL, .disks = -1 } };
+	struct process process = { .helper = { .groups = GROUPS_NULL, .disks = -1 }, .lock = -1 };
 	struct helper_options options;
 	struct err err = ERR_NULL;
 	char text[1024];
+	bool clear;
 	int r;
 
 	if (argc > 1 && !strcmp(argv[1], "--help"))
@@ -133,11 +140,16 @@ int main(int argc, char **argv)
 	if (argc > 1 && !strcmp(argv[1], "--sample-config"))
 		return helper_options_sample(stdout), 0;
 	log_init("croft-node-helper", LOG_LEVEL_INFO);
+	clear = argc > 1 && !strcmp(argv[1], "--clear");
+	if (clear) {
+		argv[1] = argv[0];
+		argv++, argc--;
+	}
 	r = helper_options_load(&options, &argc, argv, &err);
 	if (r == 0 && argc > 1)
 		r = err_set(&err, FAIL_CONFIG_INVALID, EINVAL, "\"%.60s\" is no option", argv[1]);
 	if (r == 0) {
-		r = run(&process, &options, &err);
+		r = clear ? helper_clear(&options, &err) : run(&process, &options, &err);
 		deinit(&process);
 		helper_options_free(&options);
 	}

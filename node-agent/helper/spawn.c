@@ -63,11 +63,14 @@ int helper_vmm_spawn(const struct helper_vmm *vmm, uint64_t *ret_pid, uint64_t *
 	if (r != 0)
 		return failed(reterr, r, "the program");
 	r = join_group(vmm->group, pid);
-	if (r == 0)
-		r = pidref_start_ticks(pid, ret_start_ticks);
 	if (r == 0) {
 		pidfd = pidref_open_child(pid);
-		r = pidfd < 0 ? pidfd : 0;
+		r = pidfd < 0 ? pidfd : pidref_start_ticks(pid, ret_start_ticks);
+	}
+	/* it has ended already: the pidfd says so to the agent, and its last word why */
+	if (r == -ESRCH && pidfd >= 0) {
+		*ret_start_ticks = 0;
+		r = 0;
 	}
 	if (r < 0) {
 		(void)kill(pid, SIGKILL); /* our child, not waited for yet: the number is its own */

@@ -207,10 +207,10 @@ static int set_forwarding(struct net_host *host, bool *ret_was_off)
 	return r;
 }
 
-static int switch_forwarding(void)
+static int switch_forwarding(bool on)
 {
 	FILE *file = fopen(FORWARD_PATH, "we");
-	int r = file && fputs("1\n", file) >= 0 ? 0 : -errno;
+	int r = file && fputs(on ? "1\n" : "0\n", file) >= 0 ? 0 : -errno;
 
 	if (file && fclose(file) != 0 && r == 0)
 		r = -errno;
@@ -235,7 +235,7 @@ static int prepare_host(struct net_host *host, struct err *reterr)
 	if (r < 0)
 		return r;
 	/* behind the rules: not for a moment does it forward what it did not before */
-	r = switch_forwarding();
+	r = switch_forwarding(true);
 	return r < 0 ? err_set(reterr, FAIL_NETWORK_UNSUPPORTED, -r, "cannot let this host forward") : 0;
 }
 
@@ -469,4 +469,74 @@ bool net_host_tick(struct net_host *host)
 			counts.spare++;
 	}
 	return counts.stale > 0 || counts.spare < host->spares;
+}
+
+/* ---- for good ---- */
+
+/* A table that is added first can be deleted whether it was there or not. */
+static int remove_rules(struct err *reterr)
+{
+	static const char rules[] = "table inet croft {\n}\ndelete table inet croft\n";
+	struct buf text = BUF_NULL(NET_RULESET_MAX);
+	int r = buf_append(&text, rules, sizeof(rules) - 1);
+
+	r = r < 0 ? err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for rules") : net_rules_add(&text, reterr);
+	buf_deinit(&text);
+	return r;
+}
+
+/* The first failure is the caller's; the others are said here, for the work goes on. */
+static int first_of(int r, int next, const struct err *err, struct err *reterr)
+{
+	if (next >= 0)
+		return r;
+	if (r < 0)
+		log_failure(LOG_LEVEL_WARN, "and more is left of the network", err, NULL);
+	else if (reterr)
+		*reterr = *err;
+	return r < 0 ? r : next;
+}
+
+static int give_forwarding_back(const struct net_host *host, struct err *reterr)
+{
+	int r = access(host->was_off, F_OK) == 0 ? switch_forwarding(false) : 0;
+
+	/* read-only for us: then we never switched it on */
+	return r < 0 && r != -EROFS ? err_set_at(reterr, STAGE_STOP, FAIL_IO_FAILED, -r, "cannot end that this host forwards") : 0;
+}
+
+static int remove_places(const struct net_host *host, const char *run, struct err *reterr)
+{
+	int r = netns_dir_remove(host->netns_dir);
+
+	if (r == 0)
+		r = dir_remove(run);
+	return r < 0 ? err_set_at(reterr, STAGE_STOP, FAIL_IO_FAILED, -r, "cannot remove %s", run) : 0;
+}
+
+int net_host_clear(const struct net_host_config *config, struct err *reterr)
+{
+	CLEANUP(net_host_freep) struct net_host *host = calloc(1, sizeof(*host));
+	struct err err = ERR_NULL;
+	int r;
+
+	if (!host)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the network");
+	r = net_pool_init(&host->pool, &config->pool, reterr);
+	if (r < 0)
+		return r;
+	r = make_places(host, config->run, reterr);
+	r = first_of(r, load(host, &err), &err, reterr);
+	/* from the end: what is removed is replaced by the last, which was tried already */
+	for (size_t i = host->n; i-- > 0;) {
+		err = (struct err)ERR_NULL;
+		r = first_of(r, remove_entry(host, &host->entries[i], &err), &err, reterr);
+	}
+	err = (struct err)ERR_NULL;
+	r = first_of(r, remove_rules(&err), &err, reterr);
+	err = (struct err)ERR_NULL;
+	r = first_of(r, give_forwarding_back(host, &err), &err, reterr);
+	if (r < 0)
+		return r; /* what says whose a slot is stays, and the next call finds it */
+	return remove_places(host, config->run, reterr);
 }

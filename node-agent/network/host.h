@@ -33,6 +33,10 @@ int net_host_new(struct net_host **ret, const struct net_host_config *config, st
 /* The slots live on. */
 struct net_host *net_host_free(struct net_host *host);
 DEFINE_CLEANUP(struct net_host, net_host_free)
+/* Takes away all that hosts of this run directory made: slots in use too, the host's rules, the directory itself; and
+ * forwarding where it was off before. The first failure is returned, the others are logged, and the rest is tried; the
+ * directory stays then, for the next call. No net_host may be open there. */
+int net_host_clear(const struct net_host_config *config, struct err *reterr);
 
 struct net_host_slot {
 	struct net_slot slot;

@@ -39,6 +39,12 @@ int netns_dir_make(const char *dir)
 	return 0;
 }
 
+int netns_dir_remove(const char *dir)
+{
+	/* EINVAL: no mount */
+	return umount2(dir, MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && errno != EINVAL && errno != ENOENT ? -errno : 0;
+}
+
 static void path_of(const char *dir, const char *name, char ret[static PATH_MAX])
 {
 	(void)snprintf(ret, PATH_MAX, "%.4000s/%.64s", dir, name);

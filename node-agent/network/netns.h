@@ -13,6 +13,8 @@
 /* Makes the directory a mount of its own that takes part in what is mounted below it: a namespace that is
  * unmounted here goes from every copy that a jailed process made of the mount table. 0 or -errno. */
 int netns_dir_make(const char *dir);
+/* The mount that it is; the directory stays. */
+int netns_dir_remove(const char *dir);
 /* A new namespace under this name; -EEXIST when there is one. */
 int netns_make(const char *dir, const char *name);
 /* Unmounts and removes; a name that does not exist is 0. Devices in it go with it, a moment later. */

@@ -54,19 +54,37 @@ static void find_helper(void)
 	program = open(path, O_PATH | O_CLOEXEC);
 }
 
-static void start_helper(void)
+/* With --clear or without. */
+static pid_t start_program(bool clear, const char *socket)
 {
-	static const char *const argv[] = { "croft-node-helper", "--helper-socket", SOCKET, "--helper-user", "65534", "--helper-run", "/tmp/helper",
+	const char *argv[] = { "croft-node-helper", "--clear", "--helper-socket", socket, "--helper-user", "65534", "--helper-run", "/tmp/helper",
 		"--helper-disks", DISKS, "--network-pool", WORLD_POOL, "--network-spares", "1", "--group-root",
 		group_root, "--vmm-path", "/tmp/vmm", "--vmm-run", "/tmp/run", "--vmm-uid-first", VMM_UID,
 		"--network-allow-private", WORLD_PRIVATE ":5000", NULL };
+	pid_t pid = fork();
 
-	helper = fork();
-	ck_assert_int_ge(helper, 0);
-	if (helper > 0)
-		return;
-	(void)execveat(program, "", (char *const *)(uintptr_t)argv, environ, AT_EMPTY_PATH);
+	ck_assert_int_ge(pid, 0);
+	if (pid > 0)
+		return pid;
+	argv[1] = clear ? argv[1] : argv[0];
+	(void)execveat(program, "", (char *const *)(uintptr_t)(clear ? argv : argv + 1), environ, AT_EMPTY_PATH);
 	_exit(1); /* ends the process: the helper that did not start */
+}
+
+static void start_helper(void)
+{
+	helper = start_program(false, SOCKET);
+}
+
+/* Its exit status. */
+static int clear(void)
+{
+	pid_t pid = start_program(true, SOCKET);
+	int status;
+
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFEXITED(status));
+	return WEXITSTATUS(status);
 }
 
 static void connect_helper(void)
@@ -156,9 +174,11 @@ static void setup(void)
 static void teardown(void)
 {
 	close_fds();
-	(void)close(sock);
-	(void)kill(helper, SIGTERM);
-	ck_assert_int_eq(waitpid(helper, NULL, 0), helper);
+	if (helper > 0) {
+		(void)close(sock);
+		(void)kill(helper, SIGTERM);
+		ck_assert_int_eq(waitpid(helper, NULL, 0), helper);
+	}
 	(void)rmdir(group_root);
 	free(reply);
 	world_free(&world);
@@ -261,6 +281,7 @@ START_TEST(a_slot_from_make_to_remove)
 	ask_with(&request, NULL, 0);
 	expect(FAIL_NONE);
 	ck_assert_int_lt(guest_connect(&guest, WORLD_PUBLIC, 80, 500), 0);
+	net_policy_deinit(&request.policy);
 	request = (struct helper_request){ .type = HELPER_PIN, .sandbox = ID_A, .pins = pins, .n_pins = 2 };
 	ask_with(&request, NULL, 0);
 	expect(FAIL_NONE);
@@ -441,6 +462,105 @@ START_TEST(a_killed_helper_comes_back)
 }
 END_TEST
 
+static int start_vmm(void)
+{
+	struct helper_request group = { .type = HELPER_GROUP_MAKE, .sandbox = ID_A };
+	struct helper_request start = { .type = HELPER_VMM_START, .sandbox = ID_A, .run = "0123abcd" };
+	int given[3];
+
+	given[0] = given[1] = given[2] = open("/dev/null", O_RDWR | O_CLOEXEC);
+	done(HELPER_SLOT_MAKE, ID_A);
+	ask_with(&group, NULL, 0);
+	expect(FAIL_NONE);
+	ask_with(&start, given, 3);
+	expect(FAIL_NONE);
+	(void)close(given[0]);
+	n_fds = 0;
+	return fds[0];
+}
+
+static void kill_helper(void)
+{
+	ck_assert_int_eq(kill(helper, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(helper, NULL, 0), helper);
+	(void)close(sock);
+	helper = 0;
+}
+
+START_TEST(a_vmm_that_ends_at_once_is_known)
+{
+	int pidfd;
+
+	write_vmm("#!/bin/sh\nexit 7\n");
+	done(HELPER_HELLO, "");
+	pidfd = start_vmm();
+	wait_readable(pidfd);
+	for (int i = 0; i < 100 && !reply->group.has_status; i++) {
+		struct timespec pause = { .tv_nsec = 20000000 };
+
+		(void)nanosleep(&pause, NULL);
+		done(HELPER_COUNTERS, ID_A);
+	}
+	ck_assert(WIFEXITED(reply->group.status));
+	ck_assert_int_eq(WEXITSTATUS(reply->group.status), 7);
+	done(HELPER_GROUP_REMOVE, ID_A);
+	done(HELPER_SLOT_REMOVE, ID_A);
+	(void)close(pidfd);
+}
+END_TEST
+
+START_TEST(clear_leaves_nothing)
+{
+	struct pollfd vmm = { .events = POLLIN };
+
+	done(HELPER_HELLO, "");
+	vmm.fd = start_vmm();
+	/* beside a helper nothing is done, and a second helper is none */
+	ck_assert_int_eq(clear(), 1);
+	ck_assert_int_eq(poll(&vmm, 1, 0), 0);
+	done(HELPER_LIST, "");
+	ck_assert_uint_eq(reply->n_slots, 1);
+	kill_helper();
+	ck_assert_int_eq(poll(&vmm, 1, 0), 0);
+	ck_assert_int_eq(clear(), 0);
+	ck_assert_int_eq(poll(&vmm, 1, 0), 1);
+	ck_assert_int_lt(access(group_root, F_OK), 0);
+	world_run("test ! -e /tmp/helper && ! nft list table inet croft 2>/dev/null && ! grep /tmp/helper /proc/mounts");
+	ck_assert_int_eq(clear(), 0); /* where there is nothing */
+	(void)close(vmm.fd);
+}
+END_TEST
+
+START_TEST(clear_goes_on_past_a_group_that_stays)
+{
+	int vmm;
+
+	done(HELPER_HELLO, "");
+	vmm = start_vmm();
+	kill_helper();
+	/* somebody's: it does not go, as a directory with another in it does not */
+	world_run("mkdir -p %s/bbbbbbbbbbbbbbbbbbbb/other", group_root);
+	ck_assert_int_eq(clear(), 1);
+	wait_readable(vmm);
+	world_run("test ! -e %s/" ID_A " && test ! -e /tmp/helper && ! nft list table inet croft 2>/dev/null", group_root);
+	world_run("rmdir %s/bbbbbbbbbbbbbbbbbbbb/other", group_root);
+	ck_assert_int_eq(clear(), 0);
+	ck_assert_int_lt(access(group_root, F_OK), 0);
+	(void)close(vmm);
+}
+END_TEST
+
+START_TEST(one_helper_a_run_directory)
+{
+	pid_t second = start_program(false, SOCKET ".other");
+	int status;
+
+	ck_assert_int_eq(waitpid(second, &status, 0), second);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+	done(HELPER_HELLO, "");
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("helper");
@@ -456,6 +576,10 @@ static Suite *suite(void)
 	tcase_add_test(t, a_vmm_in_its_group);
 	tcase_add_test(t, disks_are_opened_beneath_their_root);
 	tcase_add_test(t, a_killed_helper_comes_back);
+	tcase_add_test(t, one_helper_a_run_directory);
+	tcase_add_test(t, a_vmm_that_ends_at_once_is_known);
+	tcase_add_test(t, clear_leaves_nothing);
+	tcase_add_test(t, clear_goes_on_past_a_group_that_stays);
 	suite_add_tcase(s, t);
 	return s;
 }

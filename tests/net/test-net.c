@@ -629,12 +629,17 @@ static bool count_link(const char *name, uint32_t address, void *user)
 	return true;
 }
 
-static void expect_left(size_t want)
+static void expect_links(size_t want)
 {
 	size_t links = 0;
 
 	ck_assert_int_eq(net_link_list(count_link, &links), 0);
 	ck_assert_uint_eq(links, want);
+}
+
+static void expect_left(size_t want)
+{
+	expect_links(want);
 	ck_assert_uint_eq(count_files("netns"), want);
 	ck_assert_uint_eq(count_files("slots"), want);
 }
@@ -746,6 +751,61 @@ START_TEST(a_teardown_that_fails_is_swept)
 		expect_left(0);
 	}
 	ck_assert_int_eq(net_host_give_back(host, "cccccccccccccccccccc", NULL), 0); /* there is none: done */
+}
+END_TEST
+
+/* ---- for good ---- */
+
+#define CLEARED "/tmp/cleared" /* the world has its own in world.run */
+
+START_TEST(clearing_leaves_nothing)
+{
+	struct net_host_config config = world_config(&world);
+	struct err err = ERR_NULL;
+
+	config.run = CLEARED;
+	world_run("echo 0 >/proc/sys/net/ipv4/ip_forward");
+	host = world_host(&config);
+	(void)world_slot(host, ID_A, &policy);
+	(void)world_slot(host, ID_B, &policy);
+	expect_links(2);
+	world_run("nft list table inet croft >/dev/null && grep -q 1 /proc/sys/net/ipv4/ip_forward");
+	host = net_host_free(host);
+	ck_assert_msg(net_host_clear(&config, &err) == 0, "%s", err.msg);
+	world_run("! nft list table inet croft 2>/dev/null && grep -q 0 /proc/sys/net/ipv4/ip_forward");
+	world_run("! grep " CLEARED " /proc/mounts && test ! -e " CLEARED);
+	expect_links(0);
+	/* where there is nothing */
+	ck_assert_int_eq(net_host_clear(&config, &err), 0);
+	world_run("test ! -e " CLEARED);
+	/* a host that forwarded before us goes on */
+	world_run("echo 1 >/proc/sys/net/ipv4/ip_forward");
+	host = net_host_free(world_host(&config));
+	ck_assert_int_eq(net_host_clear(&config, &err), 0);
+	world_run("grep -q 1 /proc/sys/net/ipv4/ip_forward");
+}
+END_TEST
+
+/* What fails is said, the rest goes, and the next call finds what is left. */
+START_TEST(clearing_goes_on_past_a_failure)
+{
+	struct net_host_config config = world_config(&world);
+	struct err err = ERR_NULL;
+
+	config.run = CLEARED;
+	host = world_host(&config);
+	(void)world_slot(host, ID_A, &policy);
+	(void)world_slot(host, ID_B, &policy);
+	host = net_host_free(host);
+	world_fail_unmount(1);
+	ck_assert_int_lt(net_host_clear(&config, &err), 0);
+	ck_assert(err_is_set(&err));
+	world_fail_unmount(0);
+	world_run("test $(ls " CLEARED "/netns | wc -l) = 1 && test $(ls " CLEARED "/slots | wc -l) = 1");
+	world_run("! nft list table inet croft 2>/dev/null");
+	ck_assert_int_eq(net_host_clear(&config, NULL), 0);
+	world_run("test ! -e " CLEARED);
+	expect_links(0);
 }
 END_TEST
 
@@ -892,6 +952,8 @@ static Suite *suite(void)
 	tcase_add_loop_test(t, a_lost_message_leaves_no_half_slot, 0, 2);
 	tcase_add_test(t, rules_that_never_hold_mean_no_slot);
 	tcase_add_test(t, a_teardown_that_fails_is_swept);
+	tcase_add_test(t, clearing_leaves_nothing);
+	tcase_add_test(t, clearing_goes_on_past_a_failure);
 	tcase_add_test(t, slots_outlive_their_manager);
 	tcase_add_test(t, leftovers_are_reclaimed_behind);
 	tcase_add_test(t, pool_refuses_the_hosts_routes);
