@@ -19,8 +19,10 @@ packages_run=(
 	ca-certificates squashfs-tools-ng e2fsprogs mmdebstrap curl jq procps python3 xz-utils cpio busybox-static kmod
 	nftables iproute2
 )
+# To make croft's own packages.
+packages_package=(dpkg-dev file)
 # Only tests need them.
-packages_test=(erofs-utils systemd)
+packages_test=(erofs-utils systemd lintian)
 # To compile the tuned guest kernel, only where it is asked for and not in the cache.
 packages_kernel=(make gcc bc bison flex libelf-dev xz-utils)
 # The emulated host, only where there is no /dev/kvm.
