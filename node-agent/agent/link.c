@@ -136,6 +136,34 @@ static int on_update(void *call, const struct envelope_head *head, const Croft__
 	return 0;
 }
 
+static int on_pause(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
+	struct err *reterr)
+{
+	struct sv_event event = { .type = SV_EV_PAUSE };
+	struct pause_command command;
+	int r = pause_command_decode(envelope->pause, &command, reterr);
+
+	if (r < 0)
+		return r;
+	event.pause = &command;
+	feed(call, &event, head);
+	return 0;
+}
+
+static int on_resume(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
+	struct err *reterr)
+{
+	struct sv_event event = { .type = SV_EV_RESUME };
+	struct resume_command command;
+	int r = resume_command_decode(envelope->resume, &command, reterr);
+
+	if (r < 0)
+		return r;
+	event.resume = &command;
+	feed(call, &event, head);
+	return 0;
+}
+
 static int on_network_update(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
 	struct err *reterr)
 {
@@ -273,6 +301,8 @@ static const struct dispatch_row rows[] = {
 	ROW(DESTROY,       WELCOMED,     SMALL, on_destroy),
 	ROW(UPDATE,        WELCOMED,     SMALL, on_update),
 	ROW(NETWORK_UPDATE, WELCOMED,    LARGE, on_network_update),
+	ROW(PAUSE,         WELCOMED,     SMALL, on_pause),
+	ROW(RESUME,        WELCOMED,     SMALL, on_resume),
 	ROW(REPORT_ACK,    WELCOMED,     SMALL, on_report_ack),
 	ROW(LEASE,         WELCOMED,     SMALL, on_lease),
 	ROW(TELEMETRY_ACK, WELCOMED,     SMALL, on_telemetry_ack),

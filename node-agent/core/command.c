@@ -93,6 +93,10 @@ static void usage_sum(const struct supervisor *sv, struct usage *ret)
 		if (!sandbox->is_bad && (sandbox->journal.state == SV_ENDED || sandbox->journal.state == SV_KEPT ||
 					       sandbox->journal.state == SV_DROPPING))
 			continue; /* a disk that is kept is as good as free: its sandbox or nobody takes it */
+		if (sv_has_no_vm(sandbox)) {
+			ret->disk_mib += sandbox->journal.spec->disk_mib;
+			continue;
+		}
 		ret->sandboxes++;
 		if (!sandbox->journal.spec)
 			continue;
@@ -177,6 +181,28 @@ static int admit(
 	usage_sum(sv, &used);
 	r = check_policy(sv, command->spec, &used, reterr);
 	return r < 0 ? r : check_room(sv, command->spec, &used, reterr);
+}
+
+int sv_admit_wake(const struct supervisor *sv, const struct sv_sandbox *sandbox, struct err *reterr)
+{
+	const struct node_capacity *capacity = &sv->capacity.capacity;
+	const struct sandbox_spec *spec = sandbox->journal.spec;
+	struct usage used;
+	uint64_t memory;
+
+	if (!sv->started || !sv->has_capacity)
+		return err_set(reterr, FAIL_NODE_NOT_READY, 0, "The node is still reading its state.");
+	if (err_is_set(&sv->capacity.unschedulable)) {
+		*reterr = sv->capacity.unschedulable;
+		return -EIO;
+	}
+	usage_sum(sv, &used);
+	memory = left(capacity->memory_mib, used.memory_mib);
+	if (spec_memory_cost(spec) > memory)
+		return lacks(reterr, FAIL_CAPACITY_STALE, "memory", spec_memory_cost(spec), memory);
+	if (used.sandboxes >= capacity->max_sandboxes)
+		return lacks(reterr, FAIL_CAPACITY_STALE, "sandboxes", 1, 0);
+	return 0;
 }
 
 /* ---- create ---- */

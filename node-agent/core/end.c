@@ -108,6 +108,8 @@ void sv_on_removed(struct supervisor *sv, struct sv_sandbox *sandbox, const stru
 {
 	bool is_removed = !err || err->code == FAIL_NONE, was_kept = sandbox->journal.state == SV_DROPPING;
 
+	if (sandbox->journal.state == SV_SLEEPING)
+		sv_sleep_removed(sv, sandbox, err);
 	if (sandbox->journal.state != SV_REMOVING && !was_kept)
 		return;
 	if (!is_removed && sandbox->removals < REMOVALS_MAX) {
@@ -172,6 +174,15 @@ static enum fail_stage stage_of(const struct sv_sandbox *sandbox, bool reached_u
 		return STAGE_GUEST;
 	case SV_SETUP:
 		return STAGE_SETUP;
+	case SV_PAUSING:
+		return STAGE_PAUSE;
+	case SV_WAKE_VMM:
+	case SV_WAKE_GUEST:
+	case SV_THAWING:
+		return STAGE_RESUME;
+	case SV_SLEEPING:
+	case SV_PAUSED:
+	case SV_WAKE_NETWORK:
 	case SV_IMAGE:
 	case SV_DISK:
 	case SV_NETWORK:
@@ -239,6 +250,8 @@ static void ended_by_itself(
 
 void sv_on_exit(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
 {
+	struct err err = ERR_NULL;
+
 	switch (sandbox->journal.state) {
 	case SV_STOPPING:
 	case SV_KILLING:
@@ -251,9 +264,19 @@ void sv_on_exit(struct supervisor *sv, struct sv_sandbox *sandbox, const struct 
 	case SV_SETUP:
 	case SV_RUNNING:
 	case SV_ADOPTING:
+	case SV_PAUSING:
+	case SV_THAWING:
 		sandbox->vmm_seen = false;
 		ended_by_itself(sv, sandbox, event);
 		return;
+	case SV_SLEEPING:
+	case SV_WAKE_VMM:
+	case SV_WAKE_GUEST:
+		exit_failure(sandbox, event, &err);
+		sv_sleep_exit(sv, sandbox, &err);
+		return;
+	case SV_PAUSED:
+	case SV_WAKE_NETWORK:
 	case SV_IMAGE:
 	case SV_DISK:
 	case SV_NETWORK:

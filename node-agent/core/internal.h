@@ -18,7 +18,8 @@
 #define HEARTBEATS_KEPT 64 /* a grant that answers an older one is of no use */
 
 /* Which journal write must not fail, and what it means when it does. */
-enum sv_write { SV_WRITE_NONE, SV_WRITE_ACCEPT, SV_WRITE_START, SV_WRITE_READY, SV_WRITE_UPDATE, SV_WRITE_NETWORK };
+enum sv_write { SV_WRITE_NONE, SV_WRITE_ACCEPT, SV_WRITE_START, SV_WRITE_READY, SV_WRITE_UPDATE, SV_WRITE_NETWORK,
+	SV_WRITE_PAUSE, SV_WRITE_WAKE };
 
 struct sv_sandbox {
 	struct sv_journal journal; /* its truth; report_version rises with each report's content */
@@ -43,6 +44,9 @@ struct sv_sandbox {
 	struct err update_failure;           /* of journal.updated */
 	int64_t former_life_end_us;          /* as journal.life_end_mono_us, should the one that is being journalled not be */
 	bool awaits_network;      /* warm: its new owner's policy is being set */
+	char sleep_operation[ID_SIZE]; /* of the pause or resume under way; "": its own, or a former agent's */
+	struct err sleep_failure;      /* why it is undone */
+	uint32_t auto_pauses;          /* tries at the end of its life */
 	bool is_own_start;        /* under way since before its disk was made, in this life of the agent */
 	bool keeps;               /* its start failed; the next attempt may have its disk */
 	bool is_resumed;          /* its disk was made by the attempt before */
@@ -135,6 +139,26 @@ void sv_on_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struc
 void sv_on_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
 void sv_on_deadline(struct supervisor *sv, struct sv_sandbox *sandbox);
 
+/* The run directory is named before the journal write, so that after a crash the VMM is looked for there. */
+void sv_name_run_dir(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_take_vmm(struct sv_vmm_id *vmm, const struct sv_vmm_id *spawned);
+
+/* ---- sleep.c ---- */
+bool sv_is_asleep(enum sv_state state); /* the snapshot is the sandbox */
+/* It sleeps, or ended in its sleep: nothing of it is in memory. */
+bool sv_has_no_vm(const struct sv_sandbox *sandbox);
+void sv_on_pause(struct supervisor *sv, const struct pause_command *command);
+void sv_on_resume(struct supervisor *sv, const struct resume_command *command);
+/* Its life is over: true where it is paused instead of ended. */
+bool sv_pause_at_end(struct supervisor *sv, struct sv_sandbox *sandbox);
+bool sv_sleep_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event); /* taken */
+/* The VMM ended in SLEEPING or on the way to wake. */
+void sv_sleep_exit(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
+void sv_sleep_removed(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
+void sv_sleep_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
+void sv_sleep_deadline(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_sleep_resume(struct supervisor *sv, struct sv_sandbox *sandbox, bool other_boot);
+
 /* ---- end.c: teardown ---- */
 void sv_end(struct supervisor *sv, struct sv_sandbox *sandbox, enum end_reason reason,
 	const struct err *failure);
@@ -157,6 +181,8 @@ void sv_on_create(struct supervisor *sv, const struct create_command *command);
 void sv_on_destroy(struct supervisor *sv, const struct destroy_command *command);
 void sv_on_update(struct supervisor *sv, const struct update_command *command);
 bool sv_is_overtaken(const struct sv_sandbox *sandbox, uint64_t number);
+/* Whether there is room for it to wake. CAPACITY_STALE, what makes the node unschedulable. */
+int sv_admit_wake(const struct supervisor *sv, const struct sv_sandbox *sandbox, struct err *reterr);
 void sv_update_undo(struct sv_sandbox *sandbox); /* it could not be journalled */
 void sv_on_report_ack(struct supervisor *sv, const struct report_ack *ack);
 void sv_refuse_create(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);

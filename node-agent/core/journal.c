@@ -27,6 +27,7 @@ void sv_config_default(struct sv_config *ret)
 		.stop_grace_usec = 0,
 		.kill_timeout_usec = 10 * USEC_PER_SEC,
 		.remove_retry_usec = 5 * USEC_PER_SEC,
+		.pause_timeout_usec = 300 * USEC_PER_SEC,
 		.keep_usec = 60 * USEC_PER_SEC,
 		.part_size = PART_MAX,
 		.graves_max = 4096,

@@ -27,7 +27,7 @@ static bool may_live_on(const struct sv_sandbox *sandbox)
 	if (state >= SV_REMOVING || !sandbox->vmm_seen)
 		return false;
 	/* a VMM that was not told to start runs no guest; the one of a former agent may */
-	if (state == SV_VMM && (sandbox->awaits_lease || !sandbox->is_jailed))
+	if ((state == SV_VMM || state == SV_WAKE_VMM) && (sandbox->awaits_lease || !sandbox->is_jailed))
 		return false;
 	return sandbox->lease_until_usec == 0;
 }
@@ -66,6 +66,7 @@ static void emit_lease(struct supervisor *sv, enum sv_action_type type, struct s
 	action->vmm = sandbox->journal.vmm;
 	action->spec = spec_ref(sandbox->journal.spec);
 	action->lease.length_ms = sv->lease_ms;
+	action->restore = sandbox->journal.state == SV_WAKE_VMM;
 	action->lease.until_usec = sv->lease_ms ? sv->lease_until_usec : 0;
 	sandbox->lease_until_usec = sv->lease_ms ? MAX(sandbox->lease_until_usec, sv->lease_until_usec) : 0;
 }

@@ -7,9 +7,9 @@
  *     +-------+--------+--------+-------+--------+---------+----------+-----------+--> STOPPING -> KILLING -> REMOVING -> ENDED
  *
  * REMOVING -> KEPT when the disk of a failed start waits for the next attempt, which is KEPT -> IMAGE; else KEPT ->
- * DROPPING -> ENDED (keep.c). RUNNING -> GUEST when a warm VM becomes somebody's sandbox (command.c, take_over).
+ * DROPPING -> ENDED (keep.c). RUNNING -> PAUSING and back: sleep.c. RUNNING -> GUEST when a warm VM becomes somebody's sandbox (command.c, take_over).
  *
- * Each state but RUNNING without a time limit has a deadline; ENDED has its report, which is sent until it is
+ * Each state but PAUSED, and RUNNING without a time limit, has a deadline; ENDED has its report, which is sent until it is
  * acknowledged.
  */
 #include <assert.h>
@@ -29,8 +29,15 @@ static const struct sm_state table[SV_STATE_MAX_] = {
 	[SV_KERNEL] = { "kernel", SM_TO(SV_GUEST) | TO_END, 1, REPORT_STARTING },
 	[SV_GUEST] = { "guest", SM_TO(SV_SETUP) | SM_TO(SV_RUNNING) | TO_END, 1, REPORT_STARTING },
 	[SV_SETUP] = { "setup", SM_TO(SV_RUNNING) | TO_END, 1, REPORT_STARTING },
-	[SV_RUNNING] = { "running", SM_TO(SV_ADOPTING) | SM_TO(SV_GUEST) | TO_END, 0, REPORT_RUNNING },
+	[SV_RUNNING] = { "running", SM_TO(SV_ADOPTING) | SM_TO(SV_GUEST) | SM_TO(SV_PAUSING) | TO_END, 0, REPORT_RUNNING },
 	[SV_ADOPTING] = { "adopting", SM_TO(SV_RUNNING) | TO_END, 1, REPORT_RUNNING },
+	[SV_PAUSING] = { "pausing", SM_TO(SV_SLEEPING) | SM_TO(SV_THAWING) | TO_END, 1, REPORT_RUNNING },
+	[SV_SLEEPING] = { "sleeping", SM_TO(SV_PAUSED) | SM_TO(SV_THAWING) | TO_END, 1, REPORT_RUNNING },
+	[SV_PAUSED] = { "paused", SM_TO(SV_WAKE_NETWORK) | SM_TO(SV_SLEEPING) | TO_END, 0, REPORT_PAUSED },
+	[SV_WAKE_NETWORK] = { "wake-network", SM_TO(SV_WAKE_VMM) | SM_TO(SV_SLEEPING) | TO_END, 1, REPORT_PAUSED },
+	[SV_WAKE_VMM] = { "wake-vmm", SM_TO(SV_WAKE_GUEST) | SM_TO(SV_SLEEPING) | TO_END, 1, REPORT_PAUSED },
+	[SV_WAKE_GUEST] = { "wake-guest", SM_TO(SV_THAWING) | SM_TO(SV_SLEEPING) | TO_END, 1, REPORT_PAUSED },
+	[SV_THAWING] = { "thawing", SM_TO(SV_RUNNING) | SM_TO(SV_SLEEPING) | TO_END, 1, REPORT_RUNNING },
 	[SV_STOPPING] = { "stopping", SM_TO(SV_KILLING) | SM_TO(SV_REMOVING), 1, REPORT_STOPPING },
 	[SV_KILLING] = { "killing", SM_TO(SV_REMOVING), 1, REPORT_STOPPING },
 	[SV_REMOVING] = { "removing", SM_TO(SV_ENDED) | SM_TO(SV_KEPT), 1, REPORT_STOPPING },
@@ -95,6 +102,17 @@ static int64_t state_limit(const struct supervisor *sv, const struct sv_sandbox 
 		       10 * USEC_PER_SEC;
 	case SV_ADOPTING:
 		return config->adopt_timeout_usec;
+	case SV_PAUSING:
+	case SV_THAWING:
+		return config->pause_timeout_usec;
+	case SV_SLEEPING:
+		return config->kill_timeout_usec;
+	case SV_WAKE_NETWORK:
+		return config->network_timeout_usec;
+	case SV_WAKE_VMM:
+		return config->vmm_timeout_usec;
+	case SV_WAKE_GUEST:
+		return config->guest_timeout_usec;
 	case SV_STOPPING:
 		return config->stop_grace_usec;
 	case SV_KILLING:
@@ -105,6 +123,7 @@ static int64_t state_limit(const struct supervisor *sv, const struct sv_sandbox 
 	case SV_KEPT:
 		return config->keep_usec;
 	case SV_RUNNING:
+	case SV_PAUSED:
 	case SV_ENDED:
 	case SV_STATE_MAX_:
 		break;
@@ -122,8 +141,8 @@ void sv_sandbox_move(struct supervisor *sv, struct sv_sandbox *sandbox, enum sv_
 		sandbox->deadline_usec = journal->life_end_mono_us
 						 ? MAX(journal->life_end_mono_us, sv->now.mono_usec)
 						 : NEVER;
-	else if (state == SV_ENDED)
-		sandbox->deadline_usec = NEVER; /* its report is what is waited for */
+	else if (state == SV_ENDED || state == SV_PAUSED)
+		sandbox->deadline_usec = NEVER; /* its report is what is waited for; nothing is */
 	else
 		sandbox->deadline_usec = sv->now.mono_usec + state_limit(sv, sandbox);
 }

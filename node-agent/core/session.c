@@ -32,6 +32,8 @@ static int fill_report(
 
 	if (sandbox->opening && journal->state == SV_RUNNING)
 		view.state = REPORT_STARTING; /* that it runs is not journalled yet */
+	if (journal->state == SV_SLEEPING || journal->state == SV_THAWING)
+		view.state = REPORT_STARTING; /* neither asleep nor awake: no news */
 	memcpy(view.sandbox, journal->sandbox, sizeof(view.sandbox));
 	memcpy(view.operation, journal->operation, sizeof(view.operation));
 	memcpy(view.updated, journal->updated, sizeof(view.updated));
@@ -162,6 +164,7 @@ static void send_hello(struct supervisor *sv)
 	hello->unschedulable =
 		err_is_set(&sv->unreadable) ? sv->unreadable : sv->capacity.unschedulable;
 	hello->highest_epoch = sv->highest_epoch;
+	hello->pauses = config->pauses;
 	hello->leader = sv->leader;
 	if (image_list_copy(&sv->capacity.images, &hello->images) < 0)
 		sv->out->no_memory = true;

@@ -68,13 +68,17 @@ static void image_done(struct supervisor *sv, struct sv_sandbox *sandbox, const 
 	sv_emit_spec(sv, SV_DO_MAKE_DISK, sandbox);
 }
 
-/* The run directory is named before the journal write, so that after a crash the VMM is looked for there. */
-static void name_run_dir(struct supervisor *sv, struct sv_vmm_id *vmm)
+void sv_name_run_dir(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
+	struct sv_vmm_id *vmm = &sandbox->journal.vmm;
+
 	memset(vmm, 0, sizeof(*vmm));
 	memcpy(vmm->host_boot_id, sv->config.host_boot_id, sizeof(vmm->host_boot_id));
 	(void)snprintf(vmm->run_dir, sizeof(vmm->run_dir), "%s/%08llx", sv->config.run_base,
 		(unsigned long long)(rng_u64(sv->rng) & 0xffffffff));
+	sandbox->vmm_seen = true;
+	sandbox->is_jailed = sandbox->awaits_lease = false;
+	sandbox->lease_until_usec = 0;
 }
 
 static void disk_done(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
@@ -96,13 +100,17 @@ static void network_done(struct supervisor *sv, struct sv_sandbox *sandbox, cons
 	sv_stage_end(sv, sandbox, STAGE_NETWORK, event->network.is_made ? RESULT_OK : RESULT_SKIPPED,
 		event->network.text, NULL);
 	sv_sandbox_move(sv, sandbox, SV_VMM);
-	name_run_dir(sv, &sandbox->journal.vmm);
-	sandbox->vmm_seen = true;
-	sandbox->is_jailed = sandbox->awaits_lease = false;
-	sandbox->lease_until_usec = 0;
+	sv_name_run_dir(sv, sandbox);
 	sv_emit_journal(sv, sandbox, SV_WRITE_START);
 	sv_report(sv, sandbox);
 	sv_emit_vmm(sv, SV_DO_SPAWN_VMM, sandbox);
+}
+
+void sv_take_vmm(struct sv_vmm_id *vmm, const struct sv_vmm_id *spawned)
+{
+	vmm->pid = spawned->pid;
+	vmm->start_ticks = spawned->start_ticks;
+	memcpy(vmm->cgroup, spawned->cgroup, sizeof(vmm->cgroup));
 }
 
 static void spawned(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
@@ -115,9 +123,7 @@ static void spawned(struct supervisor *sv, struct sv_sandbox *sandbox, const str
 	}
 	if (vmm->pid != 0)
 		return; /* twice */
-	vmm->pid = event->spawned.vmm->pid;
-	vmm->start_ticks = event->spawned.vmm->start_ticks;
-	memcpy(vmm->cgroup, event->spawned.vmm->cgroup, sizeof(vmm->cgroup));
+	sv_take_vmm(vmm, event->spawned.vmm);
 	sv_emit_journal(sv, sandbox, SV_WRITE_START);
 	sv_emit_spec(sv, SV_DO_ROUTE, sandbox); /* ready false */
 }
@@ -335,6 +341,10 @@ void sv_start_resume(struct supervisor *sv, struct sv_sandbox *sandbox)
 		resume_start(sv, sandbox);
 		return;
 	}
+	if (sandbox->journal.state >= SV_PAUSING) {
+		sv_sleep_resume(sv, sandbox, other_boot(sv, sandbox));
+		return;
+	}
 	if (other_boot(sv, sandbox)) {
 		(void)err_set(&err, FAIL_VM_VANISHED, 0, "The host was restarted.");
 		sv_stage_end(sv, sandbox, STAGE_RUN, RESULT_FAILED, NULL, &err);
@@ -376,6 +386,10 @@ void sv_on_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbox, con
 		if (sandbox->journal.state == SV_RUNNING)
 			sv_update_undo(sandbox);
 		return;
+	case SV_WRITE_PAUSE:
+	case SV_WRITE_WAKE:
+		sv_sleep_journal_failed(sv, sandbox, err);
+		return;
 	case SV_WRITE_NONE:
 		return;
 	}
@@ -385,6 +399,8 @@ void sv_on_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struc
 {
 	enum sv_state state = sandbox->journal.state;
 
+	if (sv_sleep_result(sv, sandbox, event))
+		return;
 	if (event->type == SV_EV_JOURNALLED && state == SV_IMAGE && sandbox->accepting)
 		accepted(sv, sandbox);
 	else if (event->type == SV_EV_JOURNALLED && state == SV_RUNNING && sandbox->opening)
@@ -442,7 +458,17 @@ void sv_on_deadline(struct supervisor *sv, struct sv_sandbox *sandbox)
 
 	switch (state) {
 	case SV_RUNNING:
-		sv_end(sv, sandbox, END_TIMEOUT, NULL);
+		if (!sv_pause_at_end(sv, sandbox))
+			sv_end(sv, sandbox, END_TIMEOUT, NULL);
+		return;
+	case SV_PAUSING:
+	case SV_SLEEPING:
+	case SV_PAUSED:
+	case SV_WAKE_NETWORK:
+	case SV_WAKE_VMM:
+	case SV_WAKE_GUEST:
+	case SV_THAWING:
+		sv_sleep_deadline(sv, sandbox);
 		return;
 	case SV_STOPPING:
 		sv_kill(sv, sandbox);

@@ -191,6 +191,10 @@ static void on_message(struct supervisor *sv, const struct sv_event *event)
 		sv_on_update(sv, event->update);
 	else if (event->type == SV_EV_NETWORK_UPDATE)
 		sv_on_network_update(sv, event->network_update);
+	else if (event->type == SV_EV_PAUSE)
+		sv_on_pause(sv, event->pause);
+	else if (event->type == SV_EV_RESUME)
+		sv_on_resume(sv, event->resume);
 	else if (event->type == SV_EV_REPORT_ACK)
 		sv_on_report_ack(sv, event->ack);
 	else if (event->type == SV_EV_LEASE)
@@ -257,6 +261,8 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	case SV_EV_DESTROY:
 	case SV_EV_UPDATE:
 	case SV_EV_NETWORK_UPDATE:
+	case SV_EV_PAUSE:
+	case SV_EV_RESUME:
 	case SV_EV_REPORT_ACK:
 	case SV_EV_LEASE:
 	case SV_EV_REFUSED:
@@ -281,6 +287,8 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	case SV_EV_SETUP_DONE:
 	case SV_EV_ADOPTED:
 	case SV_EV_REMOVED:
+	case SV_EV_SNAPSHOT_DONE:
+	case SV_EV_THAWED:
 		on_sandbox_event(sv, event);
 		return;
 	case SV_EV_TICK:
@@ -366,10 +374,13 @@ void supervisor_count(const struct supervisor *sv, struct sv_counts *ret)
 		if (state == SV_ENDED || state == SV_KEPT || state == SV_DROPPING)
 			continue;
 		ret->starting += sv_is_starting(state);
-		ret->running += state == SV_RUNNING || state == SV_ADOPTING;
+		ret->running += state >= SV_RUNNING && state <= SV_THAWING && state != SV_PAUSED;
+		ret->paused += state == SV_PAUSED;
 		ret->stopping += sv_is_ending(state);
-		ret->memory_mib += spec_memory_cost(sandbox->journal.spec);
 		ret->disk_mib += sandbox->journal.spec->disk_mib;
+		if (sv_has_no_vm(sandbox))
+			continue;
+		ret->memory_mib += spec_memory_cost(sandbox->journal.spec);
 		ret->vcpus += sandbox->journal.spec->vcpus;
 	}
 }

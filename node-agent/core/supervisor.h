@@ -20,6 +20,8 @@
  * core/reconcile.h, never because a set was empty or partial; an unreadable journal refuses everything and
  * deletes nothing.
  *
+ * A paused sandbox (sleep.c) is a disk and a snapshot: no VM, no memory, no slot; it outlives agent and host.
+ *
  * A start that failed for a passing reason before its guest ran keeps its disk for a while; a create of the next
  * generation takes it over and goes on at the stage that failed (keep.c).
  *
@@ -66,7 +68,9 @@ struct sv_config {
 	int64_t stop_grace_usec; /* 0: SIGKILL at once (nothing of the guest is kept); else power button first */
 	int64_t kill_timeout_usec; /* 10 s: STOP_TIMEOUT is reported, and SIGKILL is sent again */
 	int64_t remove_retry_usec; /* 5 s */
+	int64_t pause_timeout_usec; /* 300 s: PAUSE_FAILED; until a snapshot is written, and until a VM that was not thaws */
 	int64_t keep_usec; /* 60 s: how long a failed start's disk waits for the next attempt; 0: not at all */
+	bool pauses; /* the shell can take snapshots and restore them: said in the hello */
 	uint32_t part_size;        /* PART_MAX: sandboxes in one part of an inventory */
 	uint32_t graves_max; /* 4096: ended or refused (sandbox, generation) remembered in memory */
 };
@@ -83,6 +87,14 @@ enum sv_state {
 	SV_SETUP,    /* waits for the setup command */
 	SV_RUNNING,  /* lives; deadline is its life time */
 	SV_ADOPTING, /* after a restart: is its VM still there? */
+	/* sleep.c */
+	SV_PAUSING,      /* waits for the guest to be frozen and the snapshot to be written */
+	SV_SLEEPING,     /* the snapshot is whole: waits for the VMM to end and its slot and run directory to go */
+	SV_PAUSED,       /* sleeps: a disk and a snapshot, nothing else */
+	SV_WAKE_NETWORK, /* waits for its network slot */
+	SV_WAKE_VMM,     /* waits for a VMM that enters the guest where it was */
+	SV_WAKE_GUEST,   /* waits for croft-guest to take time, entropy and identity; its processes are frozen */
+	SV_THAWING,      /* waits for croft-guest to let them go on */
 	SV_STOPPING, /* asked to power off */
 	SV_KILLING,  /* SIGKILL was sent; waits for the process to end */
 	SV_REMOVING, /* waits for its files to be removed */
@@ -125,6 +137,8 @@ struct sv_journal {
 	int64_t life_left_us;     /* at this write; 0: no limit */
 	int64_t life_end_mono_us; /* CLOCK_MONOTONIC, of vmm.host_boot_id's boot; 0: no limit */
 	uint32_t attempt;
+	bool is_waking;       /* SLEEPING, THAWING: of a wake, not of a pause */
+	bool has_no_snapshot; /* of a LOAD: one that sleeps has lost its files */
 };
 void sv_journal_deinit(struct sv_journal *journal);
 int sv_journal_copy(const struct sv_journal *journal, struct sv_journal *ret);
@@ -165,6 +179,8 @@ enum sv_event_type {
 	SV_EV_DESTROY,    /* destroy */
 	SV_EV_UPDATE,     /* update */
 	SV_EV_NETWORK_UPDATE, /* network_update */
+	SV_EV_PAUSE,      /* pause */
+	SV_EV_RESUME,     /* resume */
 	SV_EV_REPORT_ACK, /* ack */
 	SV_EV_LEASE,      /* lease */
 	SV_EV_REFUSED,    /* err: HELLO_NEEDED, NODE_ID_IN_USE, ... */
@@ -189,6 +205,8 @@ enum sv_event_type {
 	SV_EV_SETUP_DONE, /* err: SETUP_FAILED with field "exit", SETUP_TIMEOUT, GUEST_UNREACHABLE */
 	SV_EV_ADOPTED,    /* guest_boot_id, or err: it is not there, or not ours */
 	SV_EV_REMOVED,    /* err: files are left */
+	SV_EV_SNAPSHOT_DONE, /* err: it is not written, and the VM may be frozen, paused or neither */
+	SV_EV_THAWED,     /* err */
 
 	SV_EV_TICK, /* actions.next_usec has come */
 	SV_EV_MAX_
@@ -219,6 +237,8 @@ struct sv_event {
 		const struct destroy_command *destroy;
 		const struct update_command *update;
 		const struct network_command *network_update;
+		const struct pause_command *pause;
+		const struct resume_command *resume;
 		const struct report_ack *ack;
 		const struct lease_grant *lease;
 		const struct sv_capacity *capacity;
@@ -267,7 +287,7 @@ enum sv_action_type {
 	SV_DO_MAKE_NETWORK, /* spec -> NETWORK_DONE. The same again for a sandbox that has it; REMOVE_FILES gives it back */
 	SV_DO_SET_NETWORK, /* spec: its network policy instead of the one in force, as a whole or not at all -> NETWORK_SET */
 	SV_DO_SPAWN_VMM, /* spec -> VMM_SPAWNED, then VMM_JAILED or VMM_EXITED with JAIL_FAILED; out of the agent's process group. vmm.run_dir is in the journal before */
-	SV_DO_START_VMM, /* spec, lease: the start request with its descriptors -> VMM_STARTED, or VMM_EXITED with START_FAILED */
+	SV_DO_START_VMM, /* spec, lease, restore: the start request with its descriptors, of the kernel or of the snapshot -> VMM_STARTED, or VMM_EXITED with START_FAILED */
 	SV_DO_RENEW_VMM, /* lease: its length 0 takes it off. No result: a VMM that does not hear of it ends itself */
 	SV_DO_ADOPT_VMM, /* vmm: find it by pidfd + start time + boot id, or by its control socket when pid is 0 -> ADOPTED */
 	SV_DO_CONFIGURE_GUEST, /* spec: hostname, env, clock -> GUEST_CONFIGURED */
@@ -276,8 +296,12 @@ enum sv_action_type {
 	SV_DO_UNROUTE,
 	SV_DO_STOP_VMM, /* power button over the control socket -> VMM_EXITED */
 	SV_DO_KILL_VMM, /* vmm: SIGKILL through the pidfd -> VMM_EXITED. pid 0 and no control socket: VANISHED at once */
+	SV_DO_SNAPSHOT, /* spec: the guest is frozen, the VMM paused, its memory and state in files beside the disk, all synced -> SNAPSHOT_DONE */
+	SV_DO_WAKE_GUEST, /* spec: as CONFIGURE_GUEST, and entropy; it stays frozen -> GUEST_CONFIGURED */
+	SV_DO_THAW, /* the VMM runs and the guest is thawed, which both may be already -> THAWED */
+	SV_DO_DROP_SNAPSHOT, /* its files, which nobody needs any more; no result */
 	SV_DO_CANCEL, /* whatever long act of this sandbox is under way; no result is wanted */
-	SV_DO_REMOVE_FILES, /* the network slot, all files and sockets but the journal, and but the disk with keep_disk -> REMOVED */
+	SV_DO_REMOVE_FILES, /* the network slot, all files and sockets but the journal, and but the disk with keep_disk, the snapshot with keep_snapshot -> REMOVED */
 
 	SV_DO_SEND_HELLO,     /* hello */
 	SV_DO_SEND_HEARTBEAT, /* heartbeat */
@@ -310,10 +334,13 @@ struct sv_action {
 		struct {
 			struct sv_vmm_id vmm;
 			struct sv_lease lease; /* START_VMM, RENEW_VMM */
+			bool restore; /* START_VMM */
 		};
 		int64_t timeout_usec;
 		bool ready;
-		bool keep_disk; /* REMOVE_FILES */
+		struct {
+			bool keep_disk, keep_snapshot; /* REMOVE_FILES */
+		};
 		struct hello *hello;
 		struct heartbeat heartbeat;
 		struct inventory *inventory;
@@ -367,7 +394,7 @@ int supervisor_get(const struct supervisor *supervisor, const char *sandbox,
 size_t supervisor_list(const struct supervisor *supervisor, char (*ret)[ID_SIZE], size_t max);
 
 struct sv_counts {
-	uint32_t starting, running, stopping, ended, bad; /* sandboxes */
+	uint32_t starting, running, paused, stopping, ended, bad; /* sandboxes */
 	uint64_t memory_mib, disk_mib;                    /* taken, overhead included */
 	uint32_t vcpus;
 	uint64_t refused, stale_epoch, drift, destroyed_for_drift;

@@ -31,6 +31,8 @@ enum plant {
 	PLANT_DRAIN_RACES_CLAIM,       /* fleet: a claim does not look whether its node is drained */
 	PLANT_LEASE_ON_WALL_CLOCK,     /* node, VMM: a lease ends by the clock that people and time servers set */
 	PLANT_REPLACED_BEFORE_STOP,    /* fleet: a replacement starts before the lease of the former VM is over */
+	PLANT_THAWED_BEFORE_JOURNAL,   /* node: a woken guest writes to its disk before the journal says so */
+	PLANT_WAKE_NOT_RESERVED,       /* fleet: a paused sandbox wakes without room */
 	PLANT_MAX_,
 
 	/* the virtual hardware, which tests/villain/planted must find */

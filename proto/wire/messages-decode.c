@@ -82,6 +82,7 @@ int spec_decode(const Croft__SandboxSpec *message, struct sandbox_spec **ret, st
 	spec->setup_timeout_ms = message->setup_timeout_ms;
 	spec->timeout_s = message->timeout_s;
 	spec->secure = message->secure;
+	spec->auto_pause = message->auto_pause;
 	for (size_t i = 0; i < message->n_env; i++) {
 		r = spec_add_env(spec, message->env[i]->key, message->env[i]->value);
 		if (r < 0)
@@ -134,7 +135,7 @@ static void hello_cleanup(struct hello *hello)
 
 int hello_decode(const Croft__Hello *message, struct hello *ret, struct err *reterr)
 {
-	CLEANUP(hello_cleanup) struct hello hello = { .highest_epoch = message->highest_epoch };
+	CLEANUP(hello_cleanup) struct hello hello = { .highest_epoch = message->highest_epoch, .pauses = message->pauses };
 	int r;
 
 	if (!take_id(hello.instance, message->instance))
@@ -236,14 +237,6 @@ int capacity_report_decode(
 }
 
 /* ---- commands ---- */
-
-/* Generations begin at 1. */
-static bool take_target(char sandbox[static ID_SIZE], uint64_t *generation, const char *from,
-	uint64_t from_generation)
-{
-	*generation = from_generation;
-	return from_generation >= 1 && take_id(sandbox, from);
-}
 
 int create_command_decode(
 	const Croft__CreateSandbox *message, struct create_command *ret, struct err *reterr)

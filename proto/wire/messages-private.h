@@ -55,3 +55,11 @@ static inline bool take_id(char to[static ID_SIZE], const char *from)
 {
 	return id_is_valid(from) && take_text(to, ID_SIZE, from);
 }
+
+/* Generations begin at 1. */
+static inline bool take_target(char sandbox[static ID_SIZE], uint64_t *generation, const char *from,
+	uint64_t from_generation)
+{
+	*generation = from_generation;
+	return from_generation >= 1 && take_id(sandbox, from);
+}

@@ -306,6 +306,7 @@ Croft__SandboxSpec *spec_encode(const struct sandbox_spec *spec)
 	to->setup_timeout_ms = spec->setup_timeout_ms;
 	to->timeout_s = spec->timeout_s;
 	to->secure = spec->secure;
+	to->auto_pause = spec->auto_pause;
 	if (!put_text(&to->template_name, spec->template_name) ||
 		!put_text(&to->image_digest, spec->image_digest) ||
 		!put_text(&to->setup_command, spec->setup_command) ||
@@ -360,6 +361,7 @@ Croft__Hello *hello_encode(const struct hello *hello)
 	if (!to)
 		return NULL;
 	to->highest_epoch = hello->highest_epoch;
+	to->pauses = hello->pauses;
 	if (!put_text(&to->instance, hello->instance) || !put_text(&to->machine, hello->machine) ||
 		!put_text(&to->boot_id, hello->boot_id) ||
 		!put_text(&to->hostname, hello->hostname) ||

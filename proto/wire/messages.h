@@ -66,6 +66,7 @@ struct sandbox_spec {
 	uint32_t timeout_s;        /* life after ready; 0: none */
 	char access_token[ACCESS_TOKEN_SIZE];
 	bool secure;
+	bool auto_pause; /* at the end of its life it is paused instead of ended */
 	char tenant[ID_NAME_MAX + 1]; /* whose it is; the node only says it back. "": an older scheduler made it */
 	struct net_policy network;
 };
@@ -133,6 +134,7 @@ struct hello {
 	struct image_list images;
 	uint64_t highest_epoch;
 	struct leader_mark leader; /* who had it */
+	bool pauses; /* it knows pause and resume */
 };
 void hello_deinit(struct hello *hello);
 Croft__Hello *hello_encode(const struct hello *hello);
@@ -234,6 +236,26 @@ struct update_command {
 Croft__UpdateSandbox *update_command_encode(const struct update_command *command);
 int update_command_decode(
 	const Croft__UpdateSandbox *message, struct update_command *ret, struct err *reterr);
+
+/* Done when a report says paused (running); not done when one names the operation in `updated` and says the other. */
+struct pause_command {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	char operation[ID_SIZE];
+	uint64_t number; /* as in update_command */
+};
+Croft__PauseSandbox *pause_command_encode(const struct pause_command *command);
+int pause_command_decode(const Croft__PauseSandbox *message, struct pause_command *ret, struct err *reterr);
+
+struct resume_command {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	char operation[ID_SIZE];
+	uint32_t timeout_s; /* from then on; 0: none */
+	uint64_t number;    /* as in update_command */
+};
+Croft__ResumeSandbox *resume_command_encode(const struct resume_command *command);
+int resume_command_decode(const Croft__ResumeSandbox *message, struct resume_command *ret, struct err *reterr);
 
 /* Another network policy. Done, or failed with the report's `update_failure`, when a report's `updated` is this. */
 struct network_command {

@@ -26,8 +26,9 @@ static enum sandbox_state state_of(enum report_state state)
 {
 	switch (state) {
 	case REPORT_RUNNING:
-	case REPORT_PAUSED:
 		return SANDBOX_RUNNING;
+	case REPORT_PAUSED:
+		return SANDBOX_PAUSED;
 	case REPORT_STOPPING:
 		return SANDBOX_STOPPING;
 	case REPORT_STARTING:
@@ -64,7 +65,7 @@ static void adopt_new(struct fleet *fleet, struct node *node, const struct sandb
 	memcpy(record.template_alias, report->spec->template_name, sizeof(record.template_alias));
 	memcpy(record.operation, report->operation, sizeof(record.operation));
 	trace_new(fleet->rng, &record.trace);
-	if (record.state == SANDBOX_RUNNING)
+	if (record.state == SANDBOX_RUNNING || record.state == SANDBOX_PAUSED)
 		record.started_us = fleet->now.real_usec; /* when exactly is not known any more */
 	sandbox = fleet_sandbox_add(fleet, &record);
 	if (!sandbox) {
@@ -74,6 +75,8 @@ static void adopt_new(struct fleet *fleet, struct node *node, const struct sandb
 	}
 	fleet_sandbox_attach(fleet, sandbox, node);
 	fleet_sandbox_reserve(fleet, sandbox, sandbox->record.state == SANDBOX_STARTING);
+	if (sandbox->record.state == SANDBOX_PAUSED)
+		fleet_sandbox_sleep(fleet, sandbox);
 	fleet_sandbox_arm(fleet, sandbox);
 	note_place(fleet, sandbox);
 	fleet_sandbox_event(fleet, sandbox, "RECOVERED", "the restored store did not know it");

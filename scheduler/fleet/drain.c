@@ -39,7 +39,8 @@ void fleet_sandbox_event(
 
 static bool leaves(enum sandbox_state state)
 {
-	return state == SANDBOX_DISPATCHED || state == SANDBOX_STARTING || state == SANDBOX_RUNNING;
+	return state == SANDBOX_DISPATCHED || state == SANDBOX_STARTING || state == SANDBOX_RUNNING ||
+	       fleet_is_sleeping(state);
 }
 
 void fleet_drain_arm(struct fleet *fleet, struct node *node)
@@ -62,7 +63,7 @@ void fleet_drain_begin(struct fleet *fleet, struct node *node)
 	struct sandbox *sandbox;
 
 	fleet_drain_arm(fleet, node);
-	(void)snprintf(detail, sizeof(detail), "ended at %s if it still runs",
+	(void)snprintf(detail, sizeof(detail), "ended at %s if it is still there",
 		fact->until_us ? clock_format_rfc3339(fact->until_us, until, sizeof(until))
 			       : "no time");
 	TAILQ_FOREACH (sandbox, &node->sandboxes, in_node)
@@ -75,7 +76,7 @@ static void leave(struct fleet *fleet, struct sandbox *sandbox)
 	struct err err = ERR_NULL;
 
 	fleet->counts.drained++;
-	if (sandbox->record.state == SANDBOX_RUNNING) {
+	if (sandbox->record.state == SANDBOX_RUNNING || fleet_is_sleeping(sandbox->record.state)) {
 		(void)err_set(&err, FAIL_NODE_DRAINED, 0,
 			"The sandbox's node was drained and the deadline came.");
 		err_add(&err, "node", "%s", sandbox->record.node);

@@ -84,6 +84,10 @@ static void load_sandbox(struct fleet *fleet, const struct sandbox_record *from)
 		fleet_sandbox_reserve(fleet, sandbox,
 			from->state == SANDBOX_DISPATCHED || from->state == SANDBOX_STARTING ||
 				from->state == SANDBOX_RECALL);
+		if (from->is_asleep) {
+			sandbox->record.is_asleep = false; /* all of it was just taken */
+			fleet_sandbox_sleep(fleet, sandbox);
+		}
 	}
 }
 
@@ -284,6 +288,12 @@ static void handle(struct fleet *fleet, const struct fleet_event *event)
 		fleet_request_set_timeout(fleet, event->set_timeout.request,
 			event->set_timeout.sandbox, event->set_timeout.timeout_s);
 		break;
+	case FLEET_PAUSE:
+		fleet_request_pause(fleet, event->pause.request, event->pause.sandbox);
+		break;
+	case FLEET_RESUME:
+		fleet_request_resume(fleet, event->resume);
+		break;
 	case FLEET_FORGET:
 		fleet_request_forget(fleet, event->request);
 		break;
@@ -315,6 +325,8 @@ static void handle_failed(struct fleet *fleet, const struct fleet_event *event)
 			   : event->type == FLEET_DESTROY     ? event->destroy.request
 			   : event->type == FLEET_SET_TIMEOUT ? event->set_timeout.request
 			   : event->type == FLEET_SET_NETWORK ? event->set_network.request
+			   : event->type == FLEET_PAUSE       ? event->pause.request
+			   : event->type == FLEET_RESUME      ? event->resume->request
 							      : 0;
 	struct err err = ERR_NULL;
 

@@ -52,6 +52,7 @@ struct fleet_config {
 	int64_t dispatch_timeout_usec; /* 20 s: until the node accepted */
 	int64_t start_timeout_usec;    /* 120 s: from accepted to ready */
 	int64_t recall_timeout_usec;   /* 30 s: until a failed start's node said that it is gone */
+	int64_t sleep_timeout_usec;    /* 50 s: until whoever asked for a pause or resume is answered in any case */
 	int64_t stop_timeout_usec;     /* 60 s: until the node said that it ended; then `fenced` */
 	int64_t fence_usec;            /* 30 days: how long an unconfirmed end is remembered */
 	int64_t backoff_min_usec;      /* 1 s: before a transient failure is tried again; doubles */
@@ -72,6 +73,9 @@ enum sandbox_state {
 	SANDBOX_BACKOFF,    /* a transient failure; tried again when the pause is over */
 	SANDBOX_RECALL, /* a failed or overdue start: its node must say that it is gone, then it is retried or ended */
 	SANDBOX_RUNNING, /* with its node lost and its pool's replacement on-loss: PLACING again, another incarnation */
+	SANDBOX_PAUSING,  /* asked to sleep; runs until its node says otherwise */
+	SANDBOX_PAUSED,   /* sleeps on its node: only its disk's room is taken there */
+	SANDBOX_RESUMING, /* its room is taken again; its node was asked to wake it */
 	SANDBOX_STOPPING, /* its node must say that it ended */
 	SANDBOX_FENCED, /* ended for everybody; its node could not be asked yet. Room stays reserved */
 	SANDBOX_ENDED, /* leaves memory in the same step: record deleted, history written */
@@ -97,7 +101,7 @@ const struct sm_state *sandbox_state_table(void); /* SANDBOX_STATE_MAX_ rows */
 #define SANDBOX_EVENTS_MAX 16
 struct sandbox_event {
 	int64_t when_us;
-	char name[24]; /* "NODE_DRAIN", "REPLACED", "RECOVERED" */
+	char name[24]; /* "NODE_DRAIN", "REPLACED", "RECOVERED", "PAUSED", "WOKEN" */
 	char node[ID_SIZE];
 	char detail[96];
 };
@@ -144,6 +148,8 @@ struct sandbox_record {
 	struct sandbox_wish wish;
 	uint32_t priority; /* among its tenant's own: higher first */
 	uint64_t took; /* generation of the warm VM that became this sandbox; 0: none */
+	uint32_t resume_timeout_s; /* life after the last resume; 0: none */
+	bool is_asleep; /* of its room on the node only the disk's is taken */
 };
 void sandbox_record_deinit(struct sandbox_record *record);
 /* *ret is NULL when n is 0, and on failure. 0 or -ENOMEM. */
@@ -284,6 +290,8 @@ enum fleet_event_type {
 	FLEET_DESTROY, /* destroy: accepted in every state; replies when it is recorded, not when it is done */
 	FLEET_SET_TIMEOUT, /* set_timeout: replies when the node did it */
 	FLEET_SET_NETWORK, /* set_network: likewise */
+	FLEET_PAUSE, /* pause: replies when it sleeps, or runs on; CONFLICT when it is asleep already */
+	FLEET_RESUME, /* resume: replies when it runs, or sleeps on. Of one that runs: sets its time where one is named */
 	FLEET_FORGET, /* request: the client went away, no reply is wanted; changes nothing else */
 
 	FLEET_STORE_TIGHT, /* is_tight: the store has little room; nothing is begun that nobody asked for (warm VMs) */
@@ -314,6 +322,13 @@ struct fleet_create {
 	const char *claim; /* the warm sandbox that is to become this one (fleet_warm_pick()); NULL: none. Its id is then
 			    * the one that counts. NODE_DRAINING or WARM_TAKEN when it is not to be had any more */
 	bool no_wait; /* reply as soon as it is placed and recorded; else when it is ready or failed */
+};
+
+struct fleet_resume {
+	uint64_t request;
+	const char *sandbox;
+	uint32_t timeout_s; /* life from then on; 0: as it was created with */
+	struct fleet_quota quota; /* of the tenant */
 };
 
 struct fleet_event {
@@ -356,6 +371,11 @@ struct fleet_event {
 			const struct net_policy *network;
 		} set_network;
 		struct {
+			uint64_t request;
+			const char *sandbox;
+		} pause;
+		const struct fleet_resume *resume;
+		struct {
 			const char *tenant;
 			uint32_t weight; /* 1 for who was never named */
 		} weight;
@@ -392,6 +412,8 @@ enum fleet_send_type {
 	SEND_DESTROY,
 	SEND_UPDATE,
 	SEND_NETWORK,
+	SEND_PAUSE,
+	SEND_RESUME,
 	SEND_REPORT_ACK,
 	SEND_LEASE,
 	SEND_REFUSED
@@ -408,6 +430,8 @@ struct fleet_send {
 		struct destroy_command destroy;
 		struct update_command update;
 		struct network_command network;
+		struct pause_command pause;
+		struct resume_command resume;
 		struct lease_grant lease;
 		struct report_ack ack;
 		struct err *refused;

@@ -39,13 +39,14 @@ enum timer_kind {
 	TIMER_WARM
 };
 
-enum waiter_kind { WAITS_CREATE, WAITS_UPDATE };
+enum waiter_kind { WAITS_CREATE, WAITS_UPDATE, WAITS_SLEEP };
 
 /* A request of the API that was not answered yet. */
 struct waiter {
 	uint64_t request;
 	enum waiter_kind kind;
 	struct sandbox *sandbox;
+	TAILQ_ENTRY(waiter) in_sleepers; /* WAITS_SLEEP */
 	UT_hash_handle hh;
 };
 
@@ -82,6 +83,8 @@ struct sandbox {
 	struct timer deadline;
 	struct timer resend;
 	struct update update;
+	TAILQ_HEAD(, waiter) sleepers; /* who waits for its pause or resume */
+	uint64_t sleep_number; /* of that, as update.number; 0: a former leader asked */
 	uint64_t placed_batch; /* its reservation is durable with this one; 0: it is, or there is none */
 	bool queued, dirty, is_new, is_counted;
 	struct warm *warm; /* of which it is one; NULL: of none */
@@ -132,6 +135,7 @@ struct node {
 	struct timer drain;
 	enum node_link link;
 	uint64_t session; /* 0: not connected */
+	bool pauses; /* this session's agent knows pause and resume */
 	uint64_t greeting; /* of this session: an inventory that names another was made for another scheduler */
 	char instance[ID_SIZE];
 	char boot_id[BOOT_ID_SIZE];
@@ -246,6 +250,10 @@ void fleet_sandbox_attach(struct fleet *fleet, struct sandbox *sandbox, struct n
 void fleet_sandbox_detach(struct fleet *fleet, struct sandbox *sandbox);
 void fleet_sandbox_reserve(struct fleet *fleet, struct sandbox *sandbox, bool starting);
 void fleet_sandbox_release(struct fleet *fleet, struct sandbox *sandbox);
+/* Of its room all but the disk's is given back, and taken again. Idempotent. */
+void fleet_sandbox_sleep(struct fleet *fleet, struct sandbox *sandbox);
+void fleet_sandbox_wake(struct fleet *fleet, struct sandbox *sandbox);
+bool fleet_is_sleeping(enum sandbox_state state); /* PAUSING, PAUSED, RESUMING */
 void fleet_sandbox_demand(const struct sandbox *sandbox, struct place_demand *ret);
 /* A zeroed slot at the end, NULL without memory. */
 struct note *fleet_sandbox_note_slot(struct sandbox *sandbox);
@@ -346,10 +354,22 @@ void fleet_request_set_network(
 /* A node may hold a VM of it: it is told to end it. */
 void fleet_sandbox_stop(struct fleet *fleet, struct sandbox *sandbox, enum end_reason reason);
 void fleet_request_forget(struct fleet *fleet, uint64_t request);
+uint64_t fleet_change_number(struct fleet *fleet); /* higher than all before, of former leaders too */
 void fleet_request_update_done(struct fleet *fleet, struct sandbox *sandbox, const struct err *err);
 bool fleet_waiter_add(
 	struct fleet *fleet, uint64_t request, enum waiter_kind kind, struct sandbox *sandbox);
 void fleet_waiter_remove(struct fleet *fleet, uint64_t request);
+
+/* ---- sleep.c ---- */
+void fleet_request_pause(struct fleet *fleet, uint64_t request, const char *id);
+void fleet_request_resume(struct fleet *fleet, const struct fleet_resume *request);
+/* The node says PAUSED; in any state. */
+void fleet_sleep_paused(struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report);
+/* The node says RUNNING; PAUSING, PAUSED and RESUMING. */
+void fleet_sleep_running(struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report);
+void fleet_sleep_deadline(struct fleet *fleet, struct sandbox *sandbox);
+/* Whoever waits for its pause or resume. */
+void fleet_sleep_answer(struct fleet *fleet, struct sandbox *sandbox, const struct err *err);
 
 /* ---- adopt.c ---- */
 /* The store was restored since this node's inventory was last settled: what only the node knows is adopted. */

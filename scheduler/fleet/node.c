@@ -260,6 +260,7 @@ static void take_hello(struct fleet *fleet, struct node *node, const struct flee
 	memcpy(node->instance, hello->instance, sizeof(node->instance));
 	memcpy(node->boot_id, hello->boot_id, sizeof(node->boot_id));
 	node->unschedulable = hello->unschedulable;
+	node->pauses = hello->pauses;
 	set_images(fleet, node, &hello->images);
 	if (!again) {
 		struct sandbox *sandbox;
@@ -268,8 +269,11 @@ static void take_hello(struct fleet *fleet, struct node *node, const struct flee
 		node->greeting = rng_u64(fleet->rng) | 1;
 		fleet_inventory_forget(node);
 		/* What was sent on the old route is lost; the inventory of this session sends again. */
-		TAILQ_FOREACH (sandbox, &node->sandboxes, in_node)
+		TAILQ_FOREACH (sandbox, &node->sandboxes, in_node) {
 			fleet_timer_stop(&fleet->timers, &sandbox->resend);
+			/* What it says now is newer than all before, whatever a full disk made its agent forget to count. */
+			sandbox->record.report_version = 0;
+		}
 	}
 	node->heard_usec = fleet->now.mono_usec;
 	node->heard_real_us = fleet->now.real_usec;

@@ -68,7 +68,7 @@ void fleet_quota_leave(struct fleet *fleet, struct sandbox *sandbox)
 void fleet_quota_count(struct fleet *fleet, struct sandbox *sandbox)
 {
 	const struct sandbox_spec *spec = sandbox->record.spec;
-	bool counts = sandbox->record.state != SANDBOX_FENCED &&
+	bool counts = sandbox->record.state != SANDBOX_FENCED && sandbox->record.state != SANDBOX_PAUSED &&
 		      sandbox->record.state != SANDBOX_ENDED;
 	struct tenant_use *use;
 

@@ -20,6 +20,7 @@ void fleet_config_default(struct fleet_config *ret)
 		.dispatch_timeout_usec = 20 * USEC_PER_SEC,
 		.start_timeout_usec = 120 * USEC_PER_SEC,
 		.recall_timeout_usec = 30 * USEC_PER_SEC,
+		.sleep_timeout_usec = 50 * USEC_PER_SEC,
 		.stop_timeout_usec = 60 * USEC_PER_SEC,
 		.fence_usec = INT64_C(30) * 24 * 3600 * USEC_PER_SEC,
 		.backoff_min_usec = 1 * USEC_PER_SEC,
@@ -225,6 +226,8 @@ static void send_deinit(struct fleet_send *send)
 	case SEND_WELCOME:
 	case SEND_DESTROY:
 	case SEND_UPDATE:
+	case SEND_PAUSE:
+	case SEND_RESUME:
 	case SEND_REPORT_ACK:
 	case SEND_LEASE:
 		break;

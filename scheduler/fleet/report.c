@@ -70,6 +70,21 @@ static bool note_exists(const struct sandbox *sandbox, const struct stage_record
 	return false;
 }
 
+/* Of a life's sleeps the last is kept, as its node does. */
+static void drop_former(struct sandbox *sandbox, const struct stage_record *stage)
+{
+	for (size_t i = 0; i < sandbox->n_notes; i++) {
+		struct note *note = &sandbox->notes[i];
+
+		if (note->stage != stage->stage || note->began_us == stage->began_us)
+			continue;
+		free(note->failure);
+		memmove(note, note + 1, (sandbox->n_notes - i - 1) * sizeof(*note));
+		sandbox->n_notes--;
+		return;
+	}
+}
+
 /* Stages of the node are complete when they are reported, so each is taken once. What the node may not say (the
  * scheduler's own stages, other generations) is left out. */
 static void take_stages(
@@ -83,6 +98,8 @@ static void take_stages(
 		stage.generation = report->generation;
 		stage.attempt = sandbox->record.attempts;
 		memcpy(stage.node, sandbox->record.node, sizeof(stage.node));
+		if (stage.stage == STAGE_PAUSE || stage.stage == STAGE_RESUME)
+			drop_former(sandbox, &stage);
 		if (note_exists(sandbox, &stage))
 			continue;
 		if (!fleet_sandbox_note_import(sandbox, &stage))
@@ -119,6 +136,12 @@ static void on_running(
 		fleet_start_accepted(fleet, sandbox);
 	if (record->state == SANDBOX_STARTING)
 		fleet_start_ready(fleet, sandbox);
+	if (report->state == REPORT_PAUSED) {
+		fleet_sleep_paused(fleet, sandbox, report);
+		return;
+	}
+	if (fleet_is_sleeping(record->state))
+		fleet_sleep_running(fleet, sandbox, report);
 	if (record->state != SANDBOX_RUNNING)
 		return; /* on its way out: the destroy is sent again until it is done */
 	memcpy(record->guest_boot_id, report->guest_boot_id, sizeof(record->guest_boot_id));
@@ -162,6 +185,9 @@ static void on_ended(
 		fleet_start_failed(fleet, sandbox, &err);
 		return;
 	case SANDBOX_RUNNING:
+	case SANDBOX_PAUSING:
+	case SANDBOX_PAUSED:
+	case SANDBOX_RESUMING:
 		fleet_sandbox_end(fleet, sandbox,
 			report->end_reason ? report->end_reason : END_FAILED, failure);
 		return;
@@ -196,9 +222,13 @@ static void on_live(
 	case REPORT_STOPPING:
 		if (sandbox->record.state == SANDBOX_DISPATCHED)
 			fleet_start_accepted(fleet, sandbox);
-		if (sandbox->record.state ==
-			SANDBOX_RUNNING) { /* its life ran out, or its guest ended */
+		if (sandbox->record.state == SANDBOX_RUNNING ||
+			fleet_is_sleeping(sandbox->record.state)) { /* its life ran out, or its guest ended */
+			struct err gone = ERR_NULL;
+
 			sandbox->record.end_reason = report->end_reason;
+			(void)err_set_at(&gone, STAGE_RUN, FAIL_SANDBOX_GONE, 0, "The sandbox ended.");
+			fleet_sleep_answer(fleet, sandbox, err_is_set(&report->failure) ? &report->failure : &gone);
 			fleet_sandbox_move(fleet, sandbox, SANDBOX_STOPPING);
 			fleet_sandbox_command(fleet, sandbox);
 		}
@@ -224,6 +254,10 @@ static struct sandbox *subject(
 			ack(fleet, node, report);
 		else
 			fleet->counts.unknown++;
+		/* Replaced when its node was lost, and ended since. Its VM had ended itself; what slept there has no lease. */
+		if (report->state == REPORT_PAUSED && node->policy && node->policy->on_loss &&
+			!fleet_node_is_unsettled(fleet, node))
+			destroy_superseded(fleet, node, report);
 		return NULL;
 	}
 	if (sandbox->node == node && sandbox->record.generation == report->generation)
@@ -308,8 +342,10 @@ static void collect(struct fleet *fleet, struct node *node, const struct sandbox
 	/* Room that is taken there by what is not reserved here. */
 	if (report->spec && report->state != REPORT_ENDED &&
 		!fleet_sandbox_find(fleet, report->sandbox)) {
-		node->counted_memory_mib += spec_memory_cost(report->spec);
 		node->counted_disk_mib += report->spec->disk_mib;
+		if (report->state == REPORT_PAUSED)
+			return;
+		node->counted_memory_mib += spec_memory_cost(report->spec);
 		node->counted_vcpus += report->spec->vcpus;
 		node->counted_sandboxes++;
 	}
@@ -322,11 +358,14 @@ static void missing(struct fleet *fleet, struct sandbox *sandbox)
 	switch (sandbox->record.state) {
 	case SANDBOX_STARTING:
 	case SANDBOX_RUNNING:
+	case SANDBOX_PAUSING:
+	case SANDBOX_PAUSED:
+	case SANDBOX_RESUMING:
 		(void)err_set(&err, FAIL_VM_VANISHED, 0,
 			fleet_node_is_unsettled(fleet, sandbox->node)
 				? "The node does not have the sandbox any more: it ended after the backup was made."
 				: "The node's inventory does not have the sandbox.");
-		if (sandbox->record.state == SANDBOX_RUNNING)
+		if (sandbox->record.state != SANDBOX_STARTING)
 			fleet_sandbox_end(fleet, sandbox, END_FAILED, &err);
 		else
 			fleet_start_failed(fleet, sandbox, &err);

@@ -23,6 +23,8 @@ bool fleet_waiter_add(
 		fleet->out->no_memory = true;
 		return false;
 	}
+	if (kind == WAITS_SLEEP)
+		TAILQ_INSERT_TAIL(&sandbox->sleepers, waiter, in_sleepers);
 	return true;
 }
 
@@ -41,6 +43,8 @@ void fleet_waiter_remove(struct fleet *fleet, uint64_t request)
 	if (!waiter)
 		return;
 	HASH_DEL(fleet->waiters, waiter);
+	if (waiter->kind == WAITS_SLEEP)
+		TAILQ_REMOVE(&waiter->sandbox->sleepers, waiter, in_sleepers);
 	free(waiter);
 }
 
@@ -52,7 +56,7 @@ void fleet_request_forget(struct fleet *fleet, uint64_t request)
 		return;
 	if (waiter->kind == WAITS_CREATE)
 		waiter->sandbox->request = 0;
-	else
+	else if (waiter->kind == WAITS_UPDATE)
 		waiter->sandbox->update.request = 0;
 	fleet_waiter_remove(fleet, request);
 }
@@ -173,6 +177,8 @@ void fleet_sandbox_stop(struct fleet *fleet, struct sandbox *sandbox, enum end_r
 		(void)err_set_at(&gone, STAGE_RUN, FAIL_SANDBOX_GONE, 0, "The sandbox was ended.");
 		fleet_request_update_done(fleet, sandbox, &gone);
 	}
+	(void)err_set_at(&gone, STAGE_RUN, FAIL_SANDBOX_GONE, 0, "The sandbox was ended.");
+	fleet_sleep_answer(fleet, sandbox, &gone);
 	id_new(fleet->rng, sandbox->record.operation);
 	fleet_sandbox_move(fleet, sandbox, SANDBOX_STOPPING);
 	fleet_sandbox_command(fleet, sandbox);
@@ -199,6 +205,9 @@ void fleet_request_destroy(
 	case SANDBOX_DISPATCHED:
 	case SANDBOX_RECALL:
 	case SANDBOX_RUNNING:
+	case SANDBOX_PAUSING:
+	case SANDBOX_PAUSED:
+	case SANDBOX_RESUMING:
 		fleet_sandbox_stop(fleet, sandbox, reason);
 		break;
 	case SANDBOX_STOPPING:
@@ -249,6 +258,10 @@ static struct sandbox *changeable(struct fleet *fleet, uint64_t request, const c
 		refuse(fleet, request, FAIL_SANDBOX_NOT_FOUND, "There is no such sandbox.");
 		return NULL;
 	}
+	if (fleet_is_sleeping(sandbox->record.state)) {
+		refuse(fleet, request, FAIL_CONFLICT, "The sandbox is paused; connect to it first.");
+		return NULL;
+	}
 	if (sandbox->record.state != SANDBOX_RUNNING) {
 		refuse(fleet, request, FAIL_SANDBOX_NOT_READY, "The sandbox is still starting.");
 		return NULL;
@@ -266,13 +279,18 @@ static struct sandbox *changeable(struct fleet *fleet, uint64_t request, const c
 	return sandbox;
 }
 
+uint64_t fleet_change_number(struct fleet *fleet)
+{
+	return fleet->config.epoch << 32 | ++fleet->updates;
+}
+
 /* Takes the specification. */
 static void change(struct fleet *fleet, struct sandbox *sandbox, uint64_t request, uint32_t timeout_s,
 	struct sandbox_spec *spec)
 {
 	sandbox->update = (struct update){
 		.pending = true,
-		.number = fleet->config.epoch << 32 | ++fleet->updates,
+		.number = fleet_change_number(fleet),
 		.timeout_s = timeout_s,
 		.spec = spec,
 		.request = request,

@@ -5,6 +5,8 @@
  *   RUNNING -> PLACING as well, with its node lost, where the pool's replacement is on-loss (replace.c), and
  *   RUNNING -> DISPATCHED, when a warm VM was claimed (warm.c).
  *
+ *   RUNNING -> PAUSING -> PAUSED -> RESUMING -> RUNNING (sleep.c).
+ *
  *   PLACING -> DISPATCHED -> STARTING -> RUNNING -> STOPPING -> ENDED
  *      ^  ^        |  \         |  \        |           |
  *      |  |        |   RECALL <-+   \       |           v
@@ -12,7 +14,7 @@
  *      +-- BACKOFF <-----------+      +-----+----------^
  *
  * Every state in which something is waited for has a deadline; RUNNING waits for nothing (its life time is the
- * node's), and ENDED leaves memory in the same step.
+ * node's), PAUSED neither, and ENDED leaves memory in the same step.
  */
 #include <assert.h>
 #include <errno.h>
@@ -47,8 +49,21 @@ static const struct sm_state table[SANDBOX_STATE_MAX_] = {
 		1, PUBLIC_STARTING },
 	[SANDBOX_RUNNING] = {
 		"running",
-		SM_TO(SANDBOX_STOPPING) | SM_TO(SANDBOX_PLACING) | SM_TO(SANDBOX_DISPATCHED) | SM_TO(SANDBOX_ENDED),
+		SM_TO(SANDBOX_STOPPING) | SM_TO(SANDBOX_PLACING) | SM_TO(SANDBOX_DISPATCHED) | SM_TO(SANDBOX_PAUSING) |
+			SM_TO(SANDBOX_PAUSED) | SM_TO(SANDBOX_ENDED),
 		0, PUBLIC_RUNNING },
+	[SANDBOX_PAUSING] = {
+		"pausing",
+		SM_TO(SANDBOX_PAUSED) | SM_TO(SANDBOX_RUNNING) | SM_TO(SANDBOX_STOPPING) | SM_TO(SANDBOX_ENDED),
+		1, PUBLIC_RUNNING },
+	[SANDBOX_PAUSED] = {
+		"paused",
+		SM_TO(SANDBOX_RESUMING) | SM_TO(SANDBOX_RUNNING) | SM_TO(SANDBOX_STOPPING) | SM_TO(SANDBOX_ENDED),
+		0, PUBLIC_PAUSED },
+	[SANDBOX_RESUMING] = {
+		"resuming",
+		SM_TO(SANDBOX_RUNNING) | SM_TO(SANDBOX_PAUSED) | SM_TO(SANDBOX_STOPPING) | SM_TO(SANDBOX_ENDED),
+		1, PUBLIC_PAUSED },
 	[SANDBOX_STOPPING] = {
 		"stopping",
 		SM_TO(SANDBOX_FENCED) | SM_TO(SANDBOX_ENDED),
@@ -103,11 +118,15 @@ static int64_t state_limit(const struct fleet *fleet, const struct sandbox *sand
 		       (int64_t)rng_below(fleet->rng, (uint64_t)backoff);
 	case SANDBOX_RECALL:
 		return config->recall_timeout_usec;
+	case SANDBOX_PAUSING:
+	case SANDBOX_RESUMING:
+		return config->sleep_timeout_usec;
 	case SANDBOX_STOPPING:
 		return config->stop_timeout_usec;
 	case SANDBOX_FENCED:
 		return config->fence_usec;
 	case SANDBOX_RUNNING:
+	case SANDBOX_PAUSED:
 	case SANDBOX_ENDED:
 	case SANDBOX_STATE_MAX_:
 		break;
@@ -248,6 +267,7 @@ struct sandbox *fleet_sandbox_add(struct fleet *fleet, struct sandbox_record *re
 	}
 	*record = (struct sandbox_record){ 0 };
 	sandbox->since_usec = fleet->now.mono_usec;
+	TAILQ_INIT(&sandbox->sleepers);
 	sandbox->deadline = (struct timer)TIMER_NULL(TIMER_DEADLINE, sandbox);
 	sandbox->resend = (struct timer)TIMER_NULL(TIMER_RESEND, sandbox);
 	TAILQ_INSERT_TAIL(&fleet->all_sandboxes, sandbox, in_all);
@@ -271,6 +291,8 @@ void fleet_sandbox_remove(struct fleet *fleet, struct sandbox *sandbox)
 		fleet_waiter_remove(fleet, sandbox->request);
 	if (sandbox->update.request)
 		fleet_waiter_remove(fleet, sandbox->update.request);
+	while (!TAILQ_EMPTY(&sandbox->sleepers))
+		fleet_waiter_remove(fleet, TAILQ_FIRST(&sandbox->sleepers)->request);
 	spec_unref(sandbox->update.spec);
 	if (sandbox->dirty)
 		TAILQ_REMOVE(&fleet->dirty_sandboxes, sandbox, in_dirty);
@@ -334,12 +356,43 @@ void fleet_sandbox_reserve(struct fleet *fleet, struct sandbox *sandbox, bool st
 	sandbox->start_slot = starting;
 }
 
+void fleet_sandbox_sleep(struct fleet *fleet, struct sandbox *sandbox)
+{
+	struct place_demand demand;
+
+	if (!sandbox->reserved || sandbox->record.is_asleep)
+		return;
+	fleet_sandbox_demand(sandbox, &demand);
+	place_sleep(fleet->place, sandbox->node->place, &demand);
+	sandbox->record.is_asleep = true;
+	fleet->kicked = true;
+}
+
+void fleet_sandbox_wake(struct fleet *fleet, struct sandbox *sandbox)
+{
+	struct place_demand demand;
+
+	if (!sandbox->record.is_asleep)
+		return;
+	fleet_sandbox_demand(sandbox, &demand);
+	if (place_wake(fleet->place, sandbox->node->place, &demand) < 0)
+		fleet->out->no_memory = true;
+	sandbox->record.is_asleep = false;
+	fleet_sandbox_dirty(fleet, sandbox);
+}
+
+bool fleet_is_sleeping(enum sandbox_state state)
+{
+	return state == SANDBOX_PAUSING || state == SANDBOX_PAUSED || state == SANDBOX_RESUMING;
+}
+
 void fleet_sandbox_release(struct fleet *fleet, struct sandbox *sandbox)
 {
 	struct place_demand demand;
 
 	if (!sandbox->reserved)
 		return;
+	fleet_sandbox_wake(fleet, sandbox); /* what was given back is not given back twice */
 	fleet_sandbox_demand(sandbox, &demand);
 	place_release(fleet->place, sandbox->node->place, &demand, sandbox->start_slot);
 	sandbox->reserved = false;
@@ -350,8 +403,8 @@ void fleet_sandbox_release(struct fleet *fleet, struct sandbox *sandbox)
 bool fleet_sandbox_has_vm(enum sandbox_state state)
 {
 	return state == SANDBOX_DISPATCHED || state == SANDBOX_STARTING ||
-	       state == SANDBOX_RECALL || state == SANDBOX_RUNNING || state == SANDBOX_STOPPING ||
-	       state == SANDBOX_FENCED;
+	       state == SANDBOX_RECALL || state == SANDBOX_RUNNING || fleet_is_sleeping(state) ||
+	       state == SANDBOX_STOPPING || state == SANDBOX_FENCED;
 }
 
 /* ---- notes ---- */

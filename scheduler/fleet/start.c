@@ -78,6 +78,44 @@ static void send_update(struct fleet *fleet, struct sandbox *sandbox)
 	memcpy(send->update.operation, sandbox->update.operation, sizeof(send->update.operation));
 }
 
+static void send_pause(struct fleet *fleet, struct sandbox *sandbox)
+{
+	struct fleet_send *send = fleet_emit_send(fleet, sandbox->node, SEND_PAUSE);
+
+	if (!send)
+		return;
+	send->pause.generation = sandbox->record.generation;
+	send->pause.number = sandbox->sleep_number;
+	memcpy(send->pause.sandbox, sandbox->record.id, sizeof(send->pause.sandbox));
+	memcpy(send->pause.operation, sandbox->record.operation, sizeof(send->pause.operation));
+}
+
+static void send_resume(struct fleet *fleet, struct sandbox *sandbox)
+{
+	struct fleet_send *send = fleet_emit_send(fleet, sandbox->node, SEND_RESUME);
+
+	if (!send)
+		return;
+	send->resume.generation = sandbox->record.generation;
+	send->resume.number = sandbox->sleep_number;
+	send->resume.timeout_s = sandbox->record.resume_timeout_s;
+	memcpy(send->resume.sandbox, sandbox->record.id, sizeof(send->resume.sandbox));
+	memcpy(send->resume.operation, sandbox->record.operation, sizeof(send->resume.operation));
+}
+
+/* Not to an agent that was replaced by an older one since it was asked: that one's answer stands, whatever it is. */
+static void send_sleep(struct fleet *fleet, struct sandbox *sandbox)
+{
+	if (!sandbox->node->pauses)
+		return;
+	if (sandbox->sleep_number == 0)
+		sandbox->sleep_number = fleet_change_number(fleet);
+	if (sandbox->record.state == SANDBOX_PAUSING)
+		send_pause(fleet, sandbox);
+	else
+		send_resume(fleet, sandbox);
+}
+
 /* Doubles up to 2^RESEND_DOUBLINGS, with up to a quarter of jitter. */
 static void arm_resend(struct fleet *fleet, struct sandbox *sandbox)
 {
@@ -110,8 +148,13 @@ void fleet_sandbox_command(struct fleet *fleet, struct sandbox *sandbox)
 		else
 			send_update(fleet, sandbox);
 		break;
+	case SANDBOX_PAUSING:
+	case SANDBOX_RESUMING:
+		send_sleep(fleet, sandbox);
+		break;
 	case SANDBOX_PLACING:
 	case SANDBOX_STARTING:
+	case SANDBOX_PAUSED:
 	case SANDBOX_BACKOFF:
 	case SANDBOX_ENDED:
 	case SANDBOX_STATE_MAX_:
@@ -481,6 +524,13 @@ static void answer_end(struct fleet *fleet, struct sandbox *sandbox)
 		(void)err_set_at(&gone, STAGE_RUN, FAIL_SANDBOX_GONE, 0, "The sandbox ended.");
 		fleet_request_update_done(fleet, sandbox, &gone);
 	}
+	if (!TAILQ_EMPTY(&sandbox->sleepers)) {
+		struct err gone = err;
+
+		if (!err_is_set(&gone))
+			(void)err_set_at(&gone, STAGE_RUN, FAIL_SANDBOX_GONE, 0, "The sandbox ended.");
+		fleet_sleep_answer(fleet, sandbox, &gone);
+	}
 	if (sandbox->request == 0)
 		return;
 	if (!err_is_set(&err))
@@ -597,7 +647,12 @@ void fleet_sandbox_on_deadline(struct fleet *fleet, struct sandbox *sandbox)
 	case SANDBOX_FENCED:
 		fleet_sandbox_end(fleet, sandbox, END_FAILED, NULL);
 		return;
+	case SANDBOX_PAUSING:
+	case SANDBOX_RESUMING:
+		fleet_sleep_deadline(fleet, sandbox);
+		return;
 	case SANDBOX_RUNNING:
+	case SANDBOX_PAUSED:
 	case SANDBOX_ENDED:
 	case SANDBOX_STATE_MAX_:
 		return;

@@ -150,6 +150,12 @@ bool place_node_fits(const struct place_node *node, const struct place_demand *d
 bool place_node_suits_without(const struct place_node *node, const struct place_demand *demand,
 	const struct place_demand *without);
 
+/* A sandbox that sleeps keeps its disk's room and gives back the rest; and takes it again, whatever there is. */
+void place_sleep(struct place *place, struct place_node *node, const struct place_demand *demand);
+int place_wake(struct place *place, struct place_node *node, const struct place_demand *demand); /* 0 or -ENOMEM */
+/* Whether there is room for that, whatever people and evidence say of the node. 0, or NO_CAPACITY. */
+int place_can_wake(const struct place_node *node, const struct place_demand *demand, struct err *reterr);
+
 struct place_usage {
 	uint64_t memory_mib, disk_mib;
 	uint32_t vcpus, sandboxes, starting;

@@ -199,6 +199,8 @@ Croft__SandboxRecord *codec_sandbox_encode(const struct sandbox_record *record)
 		return NULL;
 	message->priority = record->priority;
 	message->took = record->took;
+	message->resume_timeout_s = record->resume_timeout_s;
+	message->asleep = record->is_asleep;
 	if (err_is_set(&record->failure) && !(message->failure = failure_encode(&record->failure)))
 		return NULL;
 	owner = NULL;
@@ -285,6 +287,8 @@ int codec_sandbox_decode(const char *key, const void *data, size_t size, struct 
 	record.report_version = message->report_version;
 	record.priority = message->priority;
 	record.took = message->took;
+	record.resume_timeout_s = message->resume_timeout_s;
+	record.is_asleep = message->asleep;
 	COPY(record.wish.region, message->region);
 	COPY(record.wish.cpu_class, message->cpu_class);
 	if (message->failure)

@@ -122,6 +122,12 @@ void link_send_action(struct link *link, const struct fleet_send *send)
 	case SEND_UPDATE:
 		SEND(update, UPDATE, update_command_encode(&send->update));
 		break;
+	case SEND_PAUSE:
+		SEND(pause, PAUSE, pause_command_encode(&send->pause));
+		break;
+	case SEND_RESUME:
+		SEND(resume, RESUME, resume_command_encode(&send->resume));
+		break;
 	case SEND_REPORT_ACK:
 		SEND(report_ack, REPORT_ACK, report_ack_encode(&send->ack));
 		break;

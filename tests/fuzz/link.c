@@ -62,6 +62,8 @@ HANDLER(welcome, welcome, struct welcome, welcome_decode, welcome_encode, nothin
 HANDLER(create, create, struct create_command, create_command_decode, create_command_encode, create_command_deinit)
 HANDLER(destroy, destroy, struct destroy_command, destroy_command_decode, destroy_command_encode, nothing)
 HANDLER(update, update, struct update_command, update_command_decode, update_command_encode, nothing)
+HANDLER(pause, pause, struct pause_command, pause_command_decode, pause_command_encode, nothing)
+HANDLER(resume, resume, struct resume_command, resume_command_decode, resume_command_encode, nothing)
 HANDLER(network_update, network_update, struct network_command, network_command_decode, network_command_encode,
 	network_command_deinit)
 HANDLER(report_ack, report_ack, struct report_ack, report_ack_decode, report_ack_encode, nothing)

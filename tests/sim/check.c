@@ -20,7 +20,7 @@ void check_spawn(struct sim *sim, const struct sim_node *node, const struct vm *
 	if (truth->n_live > 1)
 		sim_violation(sim, "%u live VMs of %s (generation %llu on node %d)", truth->n_live,
 			vm->sandbox, (unsigned long long)vm->generation, node->number);
-	if (vm->generation <= truth->spawned)
+	if (vm->generation <= truth->spawned && !(vm->generation == truth->spawned && sleep_is_whole(truth)))
 		sim_violation(sim, "%s generation %llu was started again", vm->sandbox,
 			(unsigned long long)vm->generation);
 	truth->spawned = MAX(truth->spawned, vm->generation);
@@ -53,6 +53,8 @@ void check_kill(struct sim *sim, const struct vm *vm)
 {
 	struct truth *truth = sim_truth(sim, vm->sandbox);
 
+	if ((vm->is_frozen || !vm->is_started) && sleep_is_whole(truth))
+		return; /* it is in its snapshot */
 	if (truth->promised_usec > sim->now_usec && !truth->is_deleted && !truth->was_hurt)
 		sim_violation(sim, "%s is killed %lld ms before it was promised to end", vm->sandbox,
 			(long long)(truth->promised_usec - sim->now_usec) / 1000);
@@ -129,7 +131,8 @@ static void check_node_deadlines(struct sim *sim, const struct sim_node *node)
 
 		if (supervisor_get(node->core, ids[i], &view) < 0 || view.state == SV_ENDED)
 			continue;
-		if (view.deadline_usec == 0 && view.state != SV_RUNNING)
+		if (view.deadline_usec == 0 && view.state != SV_RUNNING &&
+			view.state != SV_PAUSED)
 			sim_violation(sim, "%s waits in %s on node %d without a deadline", ids[i],
 				sv_state_name(view.state), node->number);
 		else if (view.deadline_usec && view.deadline_usec < now - OVERDUE_USEC)
@@ -196,6 +199,11 @@ void check_settled(struct sim *sim)
 		if (live->record.state == SANDBOX_RUNNING && truth->n_live != 1)
 			sim_violation(
 				sim, "%s is said to run and has %u VMs", live->id, truth->n_live);
+		if (live->record.state == SANDBOX_PAUSED && (truth->n_live != 0 || !sleep_is_whole(truth)))
+			sim_violation(sim, "%s is said to sleep and has %u VMs and %s snapshot", live->id, truth->n_live,
+				sleep_is_whole(truth) ? "a" : "no");
+		if (live->record.state == SANDBOX_PAUSING || live->record.state == SANDBOX_RESUMING)
+			sim_violation(sim, "%s is still %s", live->id, sandbox_state_name(live->record.state));
 		if (truth->is_delete_acked)
 			sim_violation(sim, "%s was deleted long ago and is %s", live->id,
 				sandbox_state_name(live->record.state));
@@ -214,7 +222,9 @@ void check_end(struct sim *sim)
 	struct truth *truth;
 
 	for (truth = sim->truths; truth; truth = truth->hh.next)
-		if (truth->n_live)
+		if (truth->snapshot)
+			sim_violation(sim, "leak: a snapshot of %s", truth->id);
+		else if (truth->n_live)
 			sim_violation(sim, "leak: a VM of %s lives", truth->id);
 	if (sim->scheduler.live)
 		sim_violation(sim, "leak: %s is in the store as %s", sim->scheduler.live->id,

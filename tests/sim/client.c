@@ -8,7 +8,7 @@
 
 #include "sim.h"
 
-static struct client *client_new(struct sim *sim)
+struct client *client_new(struct sim *sim)
 {
 	struct client *client = calloc(1, sizeof(*client));
 
@@ -28,6 +28,7 @@ static struct sandbox_spec *random_spec(struct sim *sim)
 	spec->disk_mib = (uint64_t)sim_between(sim, 100, 2000);
 	if (rng_below(&sim->rng, 4) == 0 && !sim->is_heal) /* there nothing ends in a week */
 		spec->timeout_s = (uint32_t)sim_between(sim, 5, 90);
+	spec->auto_pause = spec->timeout_s && rng_below(&sim->rng, 2);
 	if (rng_below(&sim->rng, 3) == 0 &&
 		(spec_set_setup(spec, "true") < 0 || spec_add_env(spec, "A", "b") < 0))
 		exit(3);
@@ -195,7 +196,7 @@ void client_act(struct sim *sim)
 		(void)sim_plan(sim, SIM_CLIENT, 5 * USEC_PER_SEC, 0);
 		return;
 	}
-	switch (rng_below(&sim->rng, 10)) {
+	switch (rng_below(&sim->rng, 12)) {
 	case 0:
 	case 1:
 	case 2:
@@ -205,6 +206,11 @@ void client_act(struct sim *sim)
 	case 3:
 		if (pick_dying(sim, id) || pick(sim, id))
 			set_timeout(sim, id);
+		break;
+	case 10:
+	case 11:
+		if (pick(sim, id))
+			sleep_client(sim, id);
 		break;
 	case 4: /* all at once: they want the same best node */
 		for (int i = 0; i < 6 && sim_is_chaos(sim); i++)
@@ -291,7 +297,9 @@ void client_reply(struct sim *sim, const struct fleet_reply *reply)
 		sim->claims_refused++;
 	if (client->extends_usec && !err_is_set(&reply->err))
 		extended(sim, client);
-	if (client->is_delete)
+	if (client->is_sleep)
+		sleep_reply(sim, client, reply);
+	else if (client->is_delete)
 		deleted(sim, client, reply);
 	else if (!err_is_set(&reply->err) && !*client->id)
 		acked(sim, client, reply);

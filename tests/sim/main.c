@@ -16,7 +16,7 @@
 
 struct totals {
 	uint64_t seeds, faults, violations, steps, creates, acks, deletes, claims, claims_refused;
-	uint64_t leases_over, replaced, resumed;
+	uint64_t leases_over, replaced, resumed, pauses, wakes;
 	uint64_t deletes_in[SANDBOX_STATE_MAX_];
 };
 
@@ -44,6 +44,8 @@ static void run_seed(uint64_t seed, bool heal, bool verbose, struct totals *tota
 	totals->leases_over += sim->leases_over;
 	totals->replaced += sim->replaced;
 	totals->resumed += sim->resumed;
+	totals->pauses += sim->pauses;
+	totals->wakes += sim->wakes;
 	for (unsigned int i = 0; i < SANDBOX_STATE_MAX_; i++)
 		totals->deletes_in[i] += sim->deletes_in[i];
 	if (sim->violations)
@@ -77,6 +79,8 @@ static const char *const plants[PLANT_MAX_] = {
 	[PLANT_CLAIM_NOT_COMPARED] = "claim without compare-and-set",
 	[PLANT_DRAIN_RACES_CLAIM] = "drain racing a claim",
 	[PLANT_LEASE_ON_WALL_CLOCK] = "lease on the wall clock",
+	[PLANT_THAWED_BEFORE_JOURNAL] = "woken before the journal",
+	[PLANT_WAKE_NOT_RESERVED] = "woken without room",
 	[PLANT_REPLACED_BEFORE_STOP] = "replacement before self-stop",
 };
 
@@ -113,7 +117,7 @@ static bool covered(const struct totals *totals)
 		}
 	return totals->seeds < COVERING_SEEDS ||
 	       (totals->claims && totals->claims_refused && totals->leases_over && totals->replaced &&
-		       totals->resumed);
+		       totals->resumed && totals->pauses && totals->wakes);
 }
 
 /* Seeds that once showed a mistake: a file with one number at the beginning of each line. */
@@ -149,6 +153,8 @@ static int run(uint64_t first, uint64_t last, const char *kept, bool heal, bool 
 	printf("leases that ran out %llu, sandboxes replaced %llu, reports of starts that were resumed %llu\n",
 		(unsigned long long)totals.leases_over, (unsigned long long)totals.replaced,
 		(unsigned long long)totals.resumed);
+	printf("put to sleep %llu, woken %llu\n", (unsigned long long)totals.pauses,
+		(unsigned long long)totals.wakes);
 	printf("steps %llu, creates %llu, acknowledged %llu, deletes %llu:",
 		(unsigned long long)totals.steps, (unsigned long long)totals.creates,
 		(unsigned long long)totals.acks, (unsigned long long)totals.deletes);

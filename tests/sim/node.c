@@ -85,7 +85,7 @@ static uint64_t disk_bit(const struct sim_node *node)
 	return UINT64_C(1) << node->number % 64;
 }
 
-static struct vm *vm_by_dir(struct sim_node *node, const char *run_dir)
+struct vm *node_vm_by_dir(struct sim_node *node, const char *run_dir)
 {
 	struct vm *vm;
 
@@ -133,7 +133,7 @@ static struct vm *vm_spawn(struct sim *sim, struct sim_node *node, const struct 
 
 /* ---- results ---- */
 
-static struct result *plan_result(struct sim *sim, struct sim_node *node,
+struct result *node_plan(struct sim *sim, struct sim_node *node,
 	const struct sv_action *action, enum sv_event_type type, int64_t in_usec)
 {
 	struct result *result = calloc(1, sizeof(*result));
@@ -208,6 +208,7 @@ void node_result(struct sim *sim, const struct sim_event *event)
 		vm_dies(sim, vm);
 	if (!node->core || (of_vm ? vm->attached != node->life : event->life != node->life))
 		return;
+	sleep_snapshot_done(sim, node, event->result, vm);
 	deliver_result(sim, node, event->result, vm);
 }
 
@@ -220,27 +221,27 @@ static void act_spawn(struct sim *sim, struct sim_node *node, const struct sv_ac
 	int64_t in;
 
 	if (sim_chance(sim, 15)) {
-		result = plan_result(sim, node, action, SV_EV_VMM_SPAWNED, 3000);
+		result = node_plan(sim, node, action, SV_EV_VMM_SPAWNED, 3000);
 		(void)err_set(&result->err, FAIL_VMM_START_FAILED, 0, "Injected.");
 		return;
 	}
 	vm = vm_spawn(sim, node, action);
 	in = sim_between(sim, 1000, 40000);
-	plan_result(sim, node, action, SV_EV_VMM_SPAWNED, in)->vm = vm->number;
+	node_plan(sim, node, action, SV_EV_VMM_SPAWNED, in)->vm = vm->number;
 	in += sim_between(sim, 1, 20000);
 	if (sim_chance(sim, 10)) {
-		result = plan_result(sim, node, action, SV_EV_VMM_EXITED, in);
+		result = node_plan(sim, node, action, SV_EV_VMM_EXITED, in);
 		result->exit = SV_EXIT_START_FAILED;
 		(void)err_set(&result->err, FAIL_JAIL_FAILED, 0, "Injected.");
 	} else {
-		result = plan_result(sim, node, action, SV_EV_VMM_JAILED, in);
+		result = node_plan(sim, node, action, SV_EV_VMM_JAILED, in);
 	}
 	result->vm = vm->number;
 }
 
 static void act_start(struct sim *sim, struct sim_node *node, const struct sv_action *action)
 {
-	struct vm *vm = vm_by_dir(node, action->vmm.run_dir);
+	struct vm *vm = node_vm_by_dir(node, action->vmm.run_dir);
 	int64_t in = sim_between(sim, 2000, 60000);
 	struct result *result;
 
@@ -249,38 +250,43 @@ static void act_start(struct sim *sim, struct sim_node *node, const struct sv_ac
 	vm->is_started = true;
 	sim_truth(sim, vm->sandbox)->disks &= ~disk_bit(node); /* a guest's from now on */
 	lease_set(sim, node, vm, &action->lease);
+	if (action->restore) {
+		sleep_restore(sim, node, action, vm);
+		return;
+	}
+	sleep_guest_runs(sim_truth(sim, vm->sandbox), node, vm);
 	if (node->is_broken) {
-		result = plan_result(sim, node, action, SV_EV_VMM_EXITED, in);
+		result = node_plan(sim, node, action, SV_EV_VMM_EXITED, in);
 		result->exit = SV_EXIT_START_FAILED;
 		(void)err_set(&result->err, FAIL_KVM_UNAVAILABLE, 0, "No /dev/kvm.");
 		result->vm = vm->number;
 		return;
 	}
 	if (sim_chance(sim, 15)) {
-		result = plan_result(sim, node, action, SV_EV_VMM_EXITED, in);
+		result = node_plan(sim, node, action, SV_EV_VMM_EXITED, in);
 		result->exit = SV_EXIT_START_FAILED;
 		(void)err_set(&result->err, FAIL_KVM_UNAVAILABLE, 0, "Injected.");
 		result->vm = vm->number;
 		return;
 	}
-	plan_result(sim, node, action, SV_EV_VMM_STARTED, in)->vm = vm->number;
+	node_plan(sim, node, action, SV_EV_VMM_STARTED, in)->vm = vm->number;
 	in += sim_between(sim, 1000, 500000);
 	if (sim_chance(sim, 15)) {
-		result = plan_result(sim, node, action, SV_EV_VMM_EXITED, in);
+		result = node_plan(sim, node, action, SV_EV_VMM_EXITED, in);
 		result->exit = SV_EXIT_PANIC;
 		result->vm = vm->number;
 		return;
 	}
-	plan_result(sim, node, action, SV_EV_VMM_USERSPACE, in)->vm = vm->number;
+	node_plan(sim, node, action, SV_EV_VMM_USERSPACE, in)->vm = vm->number;
 	if (sim_chance(sim, 5))
 		return; /* the guest never answers */
-	plan_result(sim, node, action, SV_EV_GUEST_HELLO, in + sim_between(sim, 0, 300000))->vm =
+	node_plan(sim, node, action, SV_EV_GUEST_HELLO, in + sim_between(sim, 0, 300000))->vm =
 		vm->number;
 }
 
 static void act_renew(struct sim *sim, struct sim_node *node, const struct sv_action *action)
 {
-	struct vm *vm = vm_by_dir(node, action->vmm.run_dir);
+	struct vm *vm = node_vm_by_dir(node, action->vmm.run_dir);
 
 	if (vm)
 		lease_set(sim, node, vm, &action->lease);
@@ -301,7 +307,7 @@ void node_lease(struct sim *sim, const struct sim_event *event)
 		return;
 	action.generation = vm->generation;
 	memcpy(action.sandbox, vm->sandbox, sizeof(action.sandbox));
-	result = plan_result(sim, node, &action, SV_EV_VMM_EXITED, 0);
+	result = node_plan(sim, node, &action, SV_EV_VMM_EXITED, 0);
 	result->exit = SV_EXIT_LEASE;
 }
 
@@ -322,14 +328,14 @@ static void act_configure(struct sim *sim, struct sim_node *node, const struct s
 		if (vm->is_alive && strcmp(vm->sandbox, action->sandbox) == 0)
 			vm->generation = action->generation;
 	truth->spawned = MAX(truth->spawned, action->generation);
-	(void)plan_result(sim, node, action, SV_EV_GUEST_CONFIGURED, sim_between(sim, 100, 20000));
+	(void)node_plan(sim, node, action, SV_EV_GUEST_CONFIGURED, sim_between(sim, 100, 20000));
 }
 
 static void act_kill(struct sim *sim, struct sim_node *node, const struct sv_action *action)
 {
-	struct vm *vm = vm_by_dir(node, action->vmm.run_dir);
+	struct vm *vm = node_vm_by_dir(node, action->vmm.run_dir);
 	struct result *result =
-		plan_result(sim, node, action, SV_EV_VMM_EXITED, sim_between(sim, 100, 30000));
+		node_plan(sim, node, action, SV_EV_VMM_EXITED, sim_between(sim, 100, 30000));
 
 	result->exit = vm ? SV_EXIT_KILLED : SV_EXIT_VANISHED;
 	if (!vm)
@@ -343,9 +349,9 @@ static void act_kill(struct sim *sim, struct sim_node *node, const struct sv_act
 
 static void act_adopt(struct sim *sim, struct sim_node *node, const struct sv_action *action)
 {
-	struct vm *vm = vm_by_dir(node, action->vmm.run_dir);
+	struct vm *vm = node_vm_by_dir(node, action->vmm.run_dir);
 	struct result *result =
-		plan_result(sim, node, action, SV_EV_ADOPTED, sim_between(sim, 100, 30000));
+		node_plan(sim, node, action, SV_EV_ADOPTED, sim_between(sim, 100, 30000));
 
 	if (vm)
 		vm->attached = node->life;
@@ -356,12 +362,14 @@ static void act_adopt(struct sim *sim, struct sim_node *node, const struct sv_ac
 static void act_remove(struct sim *sim, struct sim_node *node, const struct sv_action *action)
 {
 	struct result *result =
-		plan_result(sim, node, action, SV_EV_REMOVED, sim_between(sim, 100, 30000));
+		node_plan(sim, node, action, SV_EV_REMOVED, sim_between(sim, 100, 30000));
 	struct vm *vm;
 
 	fail_sometimes(sim, result, 20, FAIL_IO_FAILED);
 	if (!action->keep_disk)
 		sim_truth(sim, action->sandbox)->disks &= ~disk_bit(node);
+	if (!action->keep_snapshot)
+		sleep_forget(sim_truth(sim, action->sandbox), node);
 	for (vm = node->vms; vm; vm = vm->next)
 		if (vm->is_alive && vm->generation == action->generation &&
 			strcmp(vm->sandbox, action->sandbox) == 0)
@@ -395,9 +403,13 @@ static void check_report(struct sim *sim, struct sim_node *node, const struct sa
 		sim_violation(sim, "node %d told of %s before it was journalled", node->number,
 			report->sandbox);
 	else if (report->state == REPORT_RUNNING && journal->record.state != SV_RUNNING &&
+		 journal->record.state != SV_PAUSING && journal->record.state != SV_THAWING &&
 		 journal->record.state != SV_ADOPTING)
 		sim_violation(sim, "node %d told that %s runs before that was journalled",
 			node->number, report->sandbox);
+	if (report->state == REPORT_PAUSED && report->update_failure.code == FAIL_CAPACITY_STALE)
+		sim_violation(sim, "node %d had to let %s sleep: the scheduler woke it without room", node->number,
+			report->sandbox);
 	if (!report->accepted && (report->failure.code == FAIL_CAPACITY_STALE ||
 					 (report->failure.code == FAIL_NODE_BUSY && !is_overtaken(sim, node))))
 		sim_violation(sim, "node %d had to refuse %s: the scheduler placed over its room",
@@ -411,6 +423,8 @@ static void check_report(struct sim *sim, struct sim_node *node, const struct sa
 
 static void act(struct sim *sim, struct sim_node *node, const struct sv_action *action)
 {
+	if (sleep_act(sim, node, action))
+		return;
 	switch (action->type) {
 	case SV_DO_JOURNAL_REMOVE:
 		journal_remove(node, action->sandbox);
@@ -421,26 +435,28 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 		break;
 	case SV_DO_FETCH_IMAGE:
 		fail_sometimes(sim,
-			plan_result(sim, node, action, SV_EV_IMAGE_DONE,
+			node_plan(sim, node, action, SV_EV_IMAGE_DONE,
 				sim_between(sim, 1000, 800000)),
 			20, FAIL_IMAGE_FETCH_FAILED);
 		break;
 	case SV_DO_MAKE_DISK:
 		sim_truth(sim, action->sandbox)->disks |= disk_bit(node);
 		fail_sometimes(sim,
-			plan_result(
+			node_plan(
 				sim, node, action, SV_EV_DISK_DONE, sim_between(sim, 1000, 90000)),
 			20, FAIL_DISK_FULL);
 		break;
 	case SV_DO_MAKE_NETWORK:
+		/* of a wake there is a snapshot, of a start a fresh disk */
+		if (!sleep_is_whole(sim_truth(sim, action->sandbox)))
+			check_disk(sim, node, action);
 		fail_sometimes(sim,
-			plan_result(sim, node, action, SV_EV_NETWORK_DONE, sim_between(sim, 1000, 60000)),
+			node_plan(sim, node, action, SV_EV_NETWORK_DONE, sim_between(sim, 1000, 60000)),
 			30, rng_below(&sim->rng, 3) ? FAIL_HELPER_UNAVAILABLE : FAIL_NETWORK_SLOT_FAILED);
-		check_disk(sim, node, action);
 		break;
 	case SV_DO_SET_NETWORK:
 		fail_sometimes(sim,
-			plan_result(sim, node, action, SV_EV_NETWORK_SET, sim_between(sim, 1000, 60000)), 20,
+			node_plan(sim, node, action, SV_EV_NETWORK_SET, sim_between(sim, 1000, 60000)), 20,
 			FAIL_NETWORK_RULES_FAILED);
 		break;
 	case SV_DO_SPAWN_VMM:
@@ -460,7 +476,7 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 		break;
 	case SV_DO_RUN_SETUP:
 		fail_sometimes(sim,
-			plan_result(sim, node, action, SV_EV_SETUP_DONE,
+			node_plan(sim, node, action, SV_EV_SETUP_DONE,
 				sim_between(sim, 1000, 900000)),
 			30, FAIL_SETUP_FAILED);
 		break;
@@ -516,7 +532,7 @@ static bool perform(struct sim *sim, struct sim_node *node, const struct sv_acti
 		if (sim->now_usec >= node->full_until_usec && !sim_chance(sim, 3)) {
 			journal_write(node, action->journal.record);
 			if (action->journal.answer)
-				plan_result(sim, node, action, SV_EV_JOURNALLED, sim_between(sim, 50, 3000));
+				node_plan(sim, node, action, SV_EV_JOURNALLED, sim_between(sim, 50, 3000));
 		} else if (!action->journal.best_effort && !*ret_failed) {
 			memcpy(ret_failed, action->sandbox, ID_SIZE);
 			*ret_generation = action->generation;
@@ -576,6 +592,7 @@ void node_start(struct sim *sim, struct sim_node *node)
 	if (node->core)
 		return;
 	sv_config_default(&config);
+	config.pauses = true;
 	memcpy(config.machine, node->machine, sizeof(config.machine));
 	id_new(&sim->core_rng, config.instance);
 	memcpy(config.host_boot_id, node->boot_id, sizeof(config.host_boot_id));
@@ -588,6 +605,7 @@ void node_start(struct sim *sim, struct sim_node *node)
 		exit(3);
 	for (journal = node->journals; journal; journal = journal->hh.next) {
 		event.journal = &journal->record;
+		journal->record.has_no_snapshot = !sleep_is_whole(sim_truth(sim, journal->sandbox));
 		step(sim, node, &event);
 		if (!node->core)
 			return;
@@ -671,7 +689,7 @@ void node_hurt_vm(struct sim *sim, struct sim_node *node)
 	sim_truth(sim, vm->sandbox)->was_hurt = true;
 	action.generation = vm->generation;
 	memcpy(action.sandbox, vm->sandbox, sizeof(action.sandbox));
-	result = plan_result(sim, node, &action, SV_EV_VMM_EXITED, 0);
+	result = node_plan(sim, node, &action, SV_EV_VMM_EXITED, 0);
 	result->exit = SV_EXIT_KILLED;
 	result->vm = vm->number;
 }

@@ -92,6 +92,7 @@ struct vm {
 	uint64_t memory_mib;
 	bool is_alive;
 	bool is_started;
+	bool is_frozen; /* its guest writes nothing to its disk */
 	uint64_t attached; /* life of the agent that watches it; 0: none */
 	int64_t lease_until_usec; /* boot time of the host; 0: it has none */
 	bool lease_planned;       /* it will be looked at */
@@ -157,6 +158,7 @@ struct client {
 	bool is_acked;  /* 201 */
 	bool is_delete; /* this is a DELETE of `id` */
 	bool is_claim;  /* of a warm sandbox */
+	bool is_sleep;  /* a pause or resume of `id` */
 	int64_t extends_usec; /* a change of the time limit: until when it is to live at least */
 	UT_hash_handle hh;
 };
@@ -175,6 +177,10 @@ struct truth {
 	unsigned int n_live; /* VMs now */
 	uint32_t incarnation; /* 0: not seen */
 	uint64_t disks;       /* bits of nodes that hold a disk of it which no guest has touched */
+	uint64_t disk;        /* version of its disk's content */
+	uint64_t snapshot;    /* of which disk there is a whole snapshot; 0: none */
+	int snapshot_node;
+	uint64_t snapshot_generation;
 	uint64_t spawned;    /* highest generation that was spawned */
 	uint64_t sent;       /* highest generation that was placed and sent */
 	uint64_t broken_told; /* highest generation of which a node told that it has no KVM */
@@ -199,7 +205,7 @@ struct sim {
 	struct truth *truths;
 	uint64_t steps, faults, violations, creates, acks, deletes;
 	uint64_t claims, claims_refused;
-	uint64_t leases_over, replaced, resumed;
+	uint64_t leases_over, replaced, resumed, pauses, wakes;
 	uint64_t deletes_in[SANDBOX_STATE_MAX_];
 	char seen_warm[ID_SIZE]; /* a warm sandbox that some client saw a while ago */
 	bool fleet_stepped;     /* since the last check */
@@ -266,7 +272,24 @@ void node_result(struct sim *sim, const struct sim_event *event);
 void node_hurt_vm(struct sim *sim, struct sim_node *node);
 void node_free(struct sim_node *node);
 
+/* For the other files that act for a node. */
+struct vm *node_vm_by_dir(struct sim_node *node, const char *run_dir);
+struct result *node_plan(struct sim *sim, struct sim_node *node, const struct sv_action *action, enum sv_event_type type,
+	int64_t in_usec);
+
+/* ---- sleep.c ---- */
+bool sleep_is_whole(const struct truth *truth);
+void sleep_guest_runs(struct truth *truth, const struct sim_node *node, struct vm *vm);
+void sleep_forget(struct truth *truth, const struct sim_node *node);
+void sleep_snapshot_done(
+	struct sim *sim, const struct sim_node *node, const struct result *result, const struct vm *vm);
+bool sleep_act(struct sim *sim, struct sim_node *node, const struct sv_action *action); /* whether it was one of these */
+void sleep_restore(struct sim *sim, struct sim_node *node, const struct sv_action *action, struct vm *vm);
+void sleep_client(struct sim *sim, const char *id);
+void sleep_reply(struct sim *sim, const struct client *client, const struct fleet_reply *reply);
+
 /* ---- client.c ---- */
+struct client *client_new(struct sim *sim);
 void client_act(struct sim *sim);
 void client_create_many(struct sim *sim, int n);
 void client_delete(struct sim *sim, const char *id);

@@ -68,6 +68,12 @@ struct bytes wire_pack_send(const struct fleet_send *send, uint64_t epoch)
 	case SEND_NETWORK:
 		BODY(envelope, NETWORK_UPDATE, network_update, network_command_encode(&send->network));
 		break;
+	case SEND_PAUSE:
+		BODY(envelope, PAUSE, pause, pause_command_encode(&send->pause));
+		break;
+	case SEND_RESUME:
+		BODY(envelope, RESUME, resume, resume_command_encode(&send->resume));
+		break;
 	case SEND_UPDATE:
 		BODY(envelope, UPDATE, update, update_command_encode(&send->update));
 		break;
@@ -262,6 +268,8 @@ static bool deliver_small(
 	struct welcome welcome;
 	struct destroy_command destroy;
 	struct update_command update;
+	struct pause_command pause;
+	struct resume_command resume;
 	struct report_ack ack;
 	struct lease_grant lease;
 	struct err err = ERR_NULL;
@@ -282,6 +290,16 @@ static bool deliver_small(
 		r = update_command_decode(envelope->update, &update, NULL);
 		event->type = SV_EV_UPDATE;
 		event->update = &update;
+		break;
+	case CROFT__ENVELOPE__BODY_PAUSE:
+		r = pause_command_decode(envelope->pause, &pause, NULL);
+		event->type = SV_EV_PAUSE;
+		event->pause = &pause;
+		break;
+	case CROFT__ENVELOPE__BODY_RESUME:
+		r = resume_command_decode(envelope->resume, &resume, NULL);
+		event->type = SV_EV_RESUME;
+		event->resume = &resume;
 		break;
 	case CROFT__ENVELOPE__BODY_REPORT_ACK:
 		r = report_ack_decode(envelope->report_ack, &ack, NULL);

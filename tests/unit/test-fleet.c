@@ -104,7 +104,7 @@ static void pass(int64_t seconds)
 
 static struct hello hello_of(const char *node)
 {
-	struct hello hello = { .capacity = { 8000, 8, 50000, 10, 4, 4 }, .boot_id = "boot" };
+	struct hello hello = { .capacity = { 8000, 8, 50000, 10, 4, 4 }, .boot_id = "boot", .pauses = true };
 
 	memcpy(hello.instance, node, ID_SIZE);
 	memcpy(hello.machine, node, ID_SIZE);
@@ -259,6 +259,8 @@ static void check_answer(enum fail_code code)
 	ck_assert_str_eq(failure_info(rig.out.replies[0].err.code)->name, failure_info(code)->name);
 }
 
+static void drive_sleep(enum sandbox_state to); /* test-fleet-sleep.h */
+
 static void drive(enum sandbox_state to)
 {
 	create_of(to == SANDBOX_PLACING ? 1 : 1000, false);
@@ -278,6 +280,10 @@ static void drive(enum sandbox_state to)
 	report(REPORT_RUNNING, FAIL_NONE);
 	if (to == SANDBOX_RUNNING)
 		return;
+	if (to == SANDBOX_PAUSING || to == SANDBOX_PAUSED || to == SANDBOX_RESUMING) {
+		drive_sleep(to);
+		return;
+	}
 	destroy();
 	if (to == SANDBOX_FENCED)
 		pass(61);
@@ -788,7 +794,15 @@ START_TEST(test_restart_keeps_everything)
 	ck_assert_int_eq(view.deadline_usec != 0, sandbox_state_table()[in].deadline_usec != 0);
 	for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
 		greet(nodes[i]);
+	if (in == SANDBOX_PAUSING || in == SANDBOX_PAUSED || in == SANDBOX_RESUMING) {
+		report(in == SANDBOX_PAUSING ? REPORT_RUNNING : REPORT_PAUSED, FAIL_NONE);
+		ck_assert_int_eq(state(), in);
+	}
 	inventory(rig.node, in == SANDBOX_RUNNING, 0, true);
+	if (in == SANDBOX_PAUSING)
+		ck_assert_ptr_nonnull(sent(SEND_PAUSE));
+	if (in == SANDBOX_RESUMING)
+		ck_assert_ptr_nonnull(sent(SEND_RESUME));
 	if (in == SANDBOX_DISPATCHED)
 		ck_assert_ptr_nonnull(sent(SEND_CREATE));
 	if (in == SANDBOX_RECALL || in == SANDBOX_STOPPING || in == SANDBOX_FENCED)
@@ -864,7 +878,7 @@ START_TEST(test_table)
 		const struct sm_state *row = &sandbox_state_table()[i];
 
 		ck_assert_int_eq(sandbox_state_by_name(row->name), i);
-		if (i != SANDBOX_RUNNING && i != SANDBOX_ENDED)
+		if (i != SANDBOX_RUNNING && i != SANDBOX_PAUSED && i != SANDBOX_ENDED)
 			ck_assert_int_ne(row->deadline_usec, 0);
 		if (i != SANDBOX_ENDED)
 			ck_assert(sm_move_is_allowed(sandbox_state_table(), i, SANDBOX_ENDED));
@@ -933,6 +947,8 @@ START_TEST(test_an_inventory_for_another_scheduler)
 }
 END_TEST
 
+#include "test-fleet-sleep.h"
+
 static void add_tests(TCase *tcase)
 {
 	tcase_add_test(tcase, test_create_answers_when_ready);
@@ -964,6 +980,7 @@ static void add_tests(TCase *tcase)
 	tcase_add_test(tcase, test_failed_commit);
 	tcase_add_test(tcase, test_set_timeout_is_answered_by_the_node);
 	tcase_add_test(tcase, test_revoked_node);
+	add_sleep_tests(tcase);
 	tcase_add_test(tcase, test_table);
 }
 

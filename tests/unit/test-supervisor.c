@@ -148,6 +148,7 @@ static void make_core(void)
 		.disk_free_mib = 10000 };
 
 	sv_config_default(&rig.config);
+	rig.config.pauses = true;
 	memcpy(rig.config.host_boot_id, "boot-1", 7);
 	memcpy(rig.config.run_base, "/run/croft", 11);
 	ck_assert_int_eq(supervisor_new(&rig.core, &rig.config), 0);
@@ -828,6 +829,7 @@ START_TEST(test_torn_record_isolates_one_sandbox)
 }
 END_TEST
 
+#include "test-supervisor-sleep.h"
 #include "test-supervisor-update.h"
 
 /* ---- network policies ---- */
@@ -925,7 +927,7 @@ START_TEST(test_table)
 		const char *name = sv_state_name((enum sv_state)i);
 
 		ck_assert_int_eq(sv_state_by_name(name), i);
-		if (i != SV_RUNNING)
+		if (i != SV_RUNNING && i != SV_PAUSED)
 			ck_assert_int_ne(sv_state_table()[i].deadline_usec, 0);
 	}
 }
@@ -977,6 +979,7 @@ int main(void)
 	tcase_add_test(tcase, test_a_policy_that_cannot_be_journalled_is_undone);
 	tcase_add_test(tcase, test_a_policy_of_a_sandbox_that_ends);
 	tcase_add_test(tcase, test_an_extension_at_the_last_moment);
+	add_sleep_tests(tcase);
 	tcase_add_test(tcase, test_table);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
