@@ -18,8 +18,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "guest/etc.h"
@@ -186,4 +188,13 @@ void boot_set_hostname(const char *hostname)
 		return;
 	(void) snprintf(line, sizeof(line), "127.0.1.1 %s\n", hostname);
 	write_file("/etc/hosts", line, O_APPEND);
+}
+
+void boot_set_clock(int64_t realtime_usec)
+{
+	struct timespec time = { .tv_sec = realtime_usec / USEC_PER_SEC,
+		.tv_nsec = realtime_usec % USEC_PER_SEC * 1000 };
+
+	if (clock_settime(CLOCK_REALTIME, &time) < 0)
+		log_errno("cannot set", "clock", errno);
 }

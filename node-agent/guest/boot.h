@@ -7,6 +7,8 @@
  */
 #pragma once
 
+#include <stdint.h>
+
 #include "base/err.h"
 
 /* Writes the boot marker to the port that croft-vmm watches. Needs nothing. */
@@ -20,7 +22,10 @@ void boot_modules(void);
 /* Mounts image, disk and overlay, and makes the result the root. ROOTFS_UNREADABLE, ROOTFS_INCOMPLETE,
  * GUEST_DISK_UNREADABLE; then the root is still the initramfs. */
 int boot_root(struct err *reterr);
+/* After that: a descriptor of the writable disk, which no path leads to any more; the caller's, once. -1: there is none. */
+int boot_take_disk(void);
 /* In the new root: loopback, and the files of /etc that programs expect where they are absent. */
 void boot_identity(void);
 /* Gives the sandbox its name: kernel, /etc/hostname, /etc/hosts. */
 void boot_set_hostname(const char *hostname);
+void boot_set_clock(int64_t realtime_usec);

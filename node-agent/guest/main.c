@@ -22,6 +22,7 @@
 #include "guest/boot.h"
 #include "guest/hello.h"
 #include "guest/server.h"
+#include "guest/sleep.h"
 
 #define SERVICE_PORT 1024
 
@@ -30,15 +31,6 @@ static void pause_ms(long ms)
 	struct timespec time = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
 
 	(void) nanosleep(&time, NULL);
-}
-
-static void set_clock(int64_t realtime_usec)
-{
-	struct timespec time = { .tv_sec = realtime_usec / USEC_PER_SEC,
-		.tv_nsec = realtime_usec % USEC_PER_SEC * 1000 };
-
-	if (clock_settime(CLOCK_REALTIME, &time) < 0)
-		log_error("cannot set the clock", "errno", strerrorname_np(errno));
 }
 
 static void power_off(void)
@@ -78,10 +70,12 @@ static void serve(struct server *server)
 
 int main(void)
 {
-	static const struct server_host host = { boot_set_hostname, set_clock, power_off, net_configure };
+	static const struct server_host host = { .set_hostname = boot_set_hostname, .set_clock = boot_set_clock,
+		.power_off = power_off, .set_network = net_configure, .freeze = sleep_freeze, .wake = sleep_wake,
+		.thaw = sleep_thaw };
 	struct err failure = ERR_NULL;
 	struct server server;
-	int r;
+	int r, group_fd = -1;
 
 	if (getpid() != 1) {
 		(void) fputs("croft-guest is the first process of a sandbox and does nothing elsewhere\n", stderr);
@@ -95,12 +89,15 @@ int main(void)
 	r = boot_root(&failure);
 	if (r < 0)
 		log_failure(LOG_LEVEL_ERROR, "the sandbox has no root", &failure, NULL);
-	else
+	else {
 		boot_identity();
+		group_fd = sleep_init(boot_take_disk());
+	}
 	while ((r = server_init(&server, "/etc", &host)) < 0) {
 		log_error("cannot make the service", "errno", strerrorname_np(-r));
 		pause_ms(1000);
 	}
+	server.group_fd = group_fd;
 	server.failure = err_is_set(&failure) ? &failure : NULL;
 	hello_send(server.failure);
 	serve(&server);

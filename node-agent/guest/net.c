@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <net/route.h>
 #include <stdio.h>
 #include <string.h>
@@ -111,7 +112,7 @@ static int set_route(int fd, char *name, const struct guest_network *network)
 }
 
 /* Whatever the image brought: its resolvers cannot be reached from here. A link is replaced, not followed. */
-static void set_resolver(const struct guest_network *network)
+void net_set_resolver(const struct guest_network *network)
 {
 	struct in_addr address = { .s_addr = htonl(network->gateway) };
 	char text[64], number[INET_ADDRSTRLEN];
@@ -132,6 +133,20 @@ static int failed(struct err *reterr, int r, const char *step)
 	return r;
 }
 
+/* With its hardware address already. */
+static int set_all(int fd, char *name, const struct guest_network *network, struct err *reterr)
+{
+	int r = set_address(fd, name, network);
+
+	if (r < 0)
+		return failed(reterr, r, "address");
+	r = set_up(fd, name, network);
+	if (r < 0)
+		return failed(reterr, r, "up");
+	r = set_route(fd, name, network);
+	return r < 0 ? failed(reterr, r, "route") : 0;
+}
+
 int net_configure(const struct guest_network *network, struct err *reterr)
 {
 	CLEANUP_FD int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -143,15 +158,57 @@ int net_configure(const struct guest_network *network, struct err *reterr)
 	r = find(fd, network->mac, name);
 	if (r < 0)
 		return failed(reterr, r, "no interface has its hardware address");
-	r = set_address(fd, name, network);
-	if (r < 0)
-		return failed(reterr, r, "address");
-	r = set_up(fd, name, network);
-	if (r < 0)
-		return failed(reterr, r, "up");
-	r = set_route(fd, name, network);
-	if (r < 0)
-		return failed(reterr, r, "route");
-	set_resolver(network);
-	return 0;
+	r = set_all(fd, name, network, reterr);
+	if (r == 0)
+		net_set_resolver(network);
+	return r;
+}
+
+/* A VM has one; what a sandbox made besides it (bridges, tunnels) is not on a bus. */
+static bool is_device(const char *name)
+{
+	char path[64];
+
+	(void) snprintf(path, sizeof(path), "/sys/class/net/%s/device", name);
+	return access(path, F_OK) == 0;
+}
+
+static bool find_device(char ret[static IF_NAMESIZE])
+{
+	struct if_nameindex *all = if_nameindex();
+	bool found = false;
+
+	for (struct if_nameindex *at = all; at && at->if_index != 0 && !found; at++) {
+		found = is_device(at->if_name);
+		if (found)
+			(void) snprintf(ret, IF_NAMESIZE, "%s", at->if_name);
+	}
+	if (all)
+		if_freenameindex(all);
+	return found;
+}
+
+static int set_mac(int fd, const char *name, const uint8_t mac[6])
+{
+	struct ifreq request = request_of(name);
+
+	request.ifr_hwaddr.sa_family = ARPHRD_ETHER;
+	memcpy(request.ifr_hwaddr.sa_data, mac, 6);
+	return ioctl(fd, SIOCSIFHWADDR, &request) < 0 ? -errno : 0;
+}
+
+int net_replace(const struct guest_network *network, struct err *reterr)
+{
+	CLEANUP_FD int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	char name[IF_NAMESIZE];
+	int r = 0;
+
+	if (fd < 0)
+		return failed(reterr, -errno, "no IPv4 in this kernel");
+	if (!find_once(fd, network->mac, name)) {
+		r = find_device(name) ? set_mac(fd, name, network->mac) : -ENODEV;
+		if (r < 0)
+			return failed(reterr, r, "hardware address");
+	}
+	return set_all(fd, name, network, reterr);
 }

@@ -17,3 +17,6 @@ struct guest_network {
 
 /* GUEST_NETWORK_FAILED: no such interface within a second (no driver), or the kernel refused a step. */
 int net_configure(const struct guest_network *network, struct err *reterr);
+/* The same after a restore, without a write to the disk: an interface that has another hardware address gets this one. */
+int net_replace(const struct guest_network *network, struct err *reterr);
+void net_set_resolver(const struct guest_network *network);

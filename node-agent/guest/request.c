@@ -150,6 +150,18 @@ static int take_configure(struct request *request, const Croft__GuestConfigure *
 	return take_env(request, configure->env, configure->n_env, reterr);
 }
 
+static int take_wake(struct request *request, const Croft__GuestWake *wake, struct err *reterr)
+{
+	if (wake->realtime_us < 0)
+		return invalid(reterr, "the time is negative");
+	if (wake->entropy.len < ENTROPY_MIN || wake->entropy.len > ENTROPY_MAX)
+		return invalid(reterr, "there are 32 to 256 bytes of entropy");
+	request->realtime_usec = wake->realtime_us;
+	request->data = wake->entropy.data;
+	request->size = wake->entropy.len;
+	return wake->network ? take_network(request, wake->network, reterr) : 0;
+}
+
 static void take_selector(struct request *request, uint32_t pid, const char *tag)
 {
 	request->pid = pid;
@@ -198,6 +210,15 @@ static int take_body(struct request *request, const Croft__GuestRequest *message
 		return take_size(request, message->resize->size, reterr);
 	case CROFT__GUEST_REQUEST__BODY_POWER_OFF:
 		request->kind = REQUEST_POWER_OFF;
+		return 0;
+	case CROFT__GUEST_REQUEST__BODY_FREEZE:
+		request->kind = REQUEST_FREEZE;
+		return 0;
+	case CROFT__GUEST_REQUEST__BODY_WAKE:
+		request->kind = REQUEST_WAKE;
+		return take_wake(request, message->wake, reterr);
+	case CROFT__GUEST_REQUEST__BODY_THAW:
+		request->kind = REQUEST_THAW;
 		return 0;
 	default: /* the generated enum has members of its own, and a newer peer may ask for more */
 		return err_set(reterr, FAIL_FRAME_UNSUPPORTED, ENOSYS, "croft-guest does not know this request");

@@ -19,6 +19,8 @@
 #define REQUEST_MEMORY_MAX (16u << 20)
 #define TAG_MAX 128
 #define ENV_MAX 4096
+#define ENTROPY_MIN 32
+#define ENTROPY_MAX 256
 #define GUEST_VERSION_MAJOR 1
 #define GUEST_VERSION_MINOR 0
 
@@ -33,6 +35,9 @@ enum request_kind {
 	REQUEST_CLOSE_STDIN,
 	REQUEST_RESIZE,
 	REQUEST_POWER_OFF,
+	REQUEST_FREEZE,
+	REQUEST_WAKE,
+	REQUEST_THAW,
 };
 
 /* Strings are never NULL; arrays are NULL-terminated. All of it is owned by the request. */
@@ -49,10 +54,11 @@ struct request {
 	uint16_t cols, rows;     /* of start's pty, and of resize */
 	/* configure */
 	const char *hostname, *default_user;
+	/* configure, wake */
 	int64_t realtime_usec;
 	bool has_network;
 	struct guest_network network;
-	/* input */
+	/* input; wake: entropy */
 	const uint8_t *data;
 	size_t size;
 	int signal;

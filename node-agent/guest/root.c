@@ -25,6 +25,13 @@
 #define DISK_DEVICE "/dev/vdb"
 #define DEVICE_TRIES 200 /* of 10 ms */
 
+static int disk_fd = -1;
+
+int boot_take_disk(void)
+{
+	return TAKE_FD(disk_fd);
+}
+
 /* The driver has probed when its module is loaded, but the node of the device is made by a kernel thread. */
 static int wait_for_device(const char *path)
 {
@@ -67,6 +74,7 @@ static int mount_disk(struct err *reterr)
 		r = -errno;
 	if (r < 0)
 		return err_set(reterr, FAIL_GUEST_DISK_UNREADABLE, -r, "the writable disk cannot be mounted");
+	disk_fd = open("/disk", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return 0;
 }
 

@@ -41,7 +41,7 @@ int server_init(struct server *server, const char *etc, const struct server_host
 	sigset_t mask;
 	int r;
 
-	*server = (struct server){ .listen_fd = -1, .signal_fd = -1, .etc = etc, .host = *host,
+	*server = (struct server){ .listen_fd = -1, .signal_fd = -1, .group_fd = -1, .etc = etc, .host = *host,
 		.signals = SOURCE_NULL(server_on_signal) };
 	TAILQ_INIT(&server->conns);
 	r = loop_init(&server->loop);

@@ -22,6 +22,7 @@
 #include "guest/loop.h"
 #include "guest/process.h"
 #include "guest/request.h"
+#include "guest/sleep.h"
 
 #define CONNS_MAX 512
 #define REQUEST_USEC INT64_C(30000000) /* from the connection to the end of its first frame */
@@ -33,6 +34,10 @@ struct server_host {
 	void (*set_clock)(int64_t realtime_usec);
 	void (*power_off)(void); /* does not return, where it works */
 	int (*set_network)(const struct guest_network *network, struct err *reterr);
+	/* See sleep.h. */
+	int (*freeze)(struct err *reterr);
+	int (*wake)(const struct guest_wake *wake, struct err *reterr);
+	int (*thaw)(struct err *reterr);
 };
 
 enum conn_state { CONN_REQUEST, CONN_STREAM, CONN_WAITING, CONN_CLOSING };
@@ -70,6 +75,8 @@ struct server {
 	const char *etc;           /* "/etc", where users are looked up */
 	struct server_host host;
 	const struct err *failure; /* the root is not usable: the answer to all that needs it */
+	bool is_frozen;            /* whoever would write to the disk would wait for the thaw, which comes through here */
+	int group_fd;              /* cgroup.procs of all processes; -1: none */
 	char **env;                /* of every process */
 	char *default_user;
 };

@@ -60,6 +60,49 @@ static void handle_configure(struct conn *conn, struct request *request)
 		conn_answer(conn, answer_done(&conn->out));
 }
 
+/* ---- sleep ---- */
+
+static void answer_sleep(struct conn *conn, int r, const struct err *err)
+{
+	if (r < 0)
+		conn_fail(conn, err);
+	else
+		conn_answer(conn, answer_done(&conn->out));
+}
+
+static void handle_freeze(struct conn *conn)
+{
+	struct server *server = conn->server;
+	struct err err = ERR_NULL;
+	int r = server->is_frozen                ? 0
+		: server->host.freeze != NULL ? server->host.freeze(&err)
+					      : err_set(&err, FAIL_GUEST_FREEZE_FAILED, ENOSYS, "there is nothing to freeze here");
+
+	server->is_frozen = r == 0;
+	answer_sleep(conn, r, &err);
+}
+
+static void handle_wake(struct conn *conn, const struct request *request)
+{
+	const struct guest_wake wake = { .realtime_usec = request->realtime_usec,
+		.entropy = request->data,
+		.entropy_size = request->size,
+		.network = request->has_network ? &request->network : NULL };
+	struct err err = ERR_NULL;
+
+	answer_sleep(conn, conn->server->host.wake ? conn->server->host.wake(&wake, &err) : 0, &err);
+}
+
+static void handle_thaw(struct conn *conn)
+{
+	struct server *server = conn->server;
+	struct err err = ERR_NULL;
+	int r = server->is_frozen && server->host.thaw ? server->host.thaw(&err) : 0;
+
+	server->is_frozen = server->is_frozen && r < 0;
+	answer_sleep(conn, r, &err);
+}
+
 /* ---- start ---- */
 
 static size_t strv_size(char **strv)
@@ -126,7 +169,7 @@ static int start(struct conn *conn, struct request *request, struct err *reterr)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for a process");
 	spawn = (struct spawn){ .cmd = request->cmd, .argv = argv, .env = env, .cwd = request->cwd, .user = user,
 		.wants_stdin = request->wants_stdin, .wants_pty = request->wants_pty, .cols = request->cols,
-		.rows = request->rows };
+		.rows = request->rows, .group_fd = server->group_fd };
 	r = process_start(&server->processes, &spawn, &config, (int64_t) request->timeout_ms * USEC_PER_MSEC,
 		&conn->reader, reterr);
 	process_config_free(&config);
@@ -229,6 +272,15 @@ static bool handle_first(struct conn *conn, struct request *request)
 		conn->powers_off = true;
 		conn_answer(conn, answer_done(&conn->out));
 		return false;
+	case REQUEST_FREEZE:
+		handle_freeze(conn);
+		return false;
+	case REQUEST_WAKE:
+		handle_wake(conn, request);
+		return false;
+	case REQUEST_THAW:
+		handle_thaw(conn);
+		return false;
 	case REQUEST_LIST:
 		conn_answer(conn, answer_processes(&conn->out, &conn->server->processes));
 		return false;
@@ -256,6 +308,12 @@ static bool needs_root(enum request_kind kind)
 	return kind != REQUEST_INFO && kind != REQUEST_CONFIGURE && kind != REQUEST_POWER_OFF;
 }
 
+static bool may_be_frozen(enum request_kind kind)
+{
+	return kind == REQUEST_INFO || kind == REQUEST_POWER_OFF || kind == REQUEST_FREEZE || kind == REQUEST_WAKE ||
+		kind == REQUEST_THAW;
+}
+
 bool service_handle(struct conn *conn, struct request *request)
 {
 	const struct err *failure = conn->server->failure;
@@ -263,6 +321,11 @@ bool service_handle(struct conn *conn, struct request *request)
 
 	if (failure && needs_root(request->kind)) {
 		conn_fail(conn, failure);
+		return false;
+	}
+	if (conn->server->is_frozen && conn->state == CONN_REQUEST && !may_be_frozen(request->kind)) {
+		(void) err_set(&err, FAIL_SANDBOX_NOT_READY, EAGAIN, "the sandbox is on its way to sleep, or wakes");
+		conn_fail(conn, &err);
 		return false;
 	}
 	if (conn->state == CONN_REQUEST)

@@ -147,6 +147,9 @@ __attribute__((noreturn)) static void child_run(const struct spawn *spawn, const
 {
 	int r = child_stdio(spawn, fds);
 
+	/* Before it is anybody else. One that cannot is not frozen with the others, which is no reason not to run it. */
+	if (spawn->group_fd >= 0)
+		(void) !write(spawn->group_fd, "0", 1);
 	if (r < 0)
 		child_fail(fds->report, STEP_SETUP, -r, false);
 	child_reset_limits();

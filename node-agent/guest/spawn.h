@@ -27,6 +27,7 @@ struct spawn {
 	bool wants_stdin;         /* false: /dev/null */
 	bool wants_pty;
 	uint16_t cols, rows;
+	int group_fd;             /* cgroup.procs of the group to be in; -1: none */
 };
 
 /* Our ends, non-blocking, the caller's. */

@@ -750,6 +750,137 @@ START_TEST(test_unusable_root)
 END_TEST
 
 /* Many at once, all of them whole, nothing left. */
+/* ---- sleep: what PID 1 does is counted, and who may ask meanwhile ---- */
+
+static struct {
+	int freezes, thaws, wakes;
+	bool fails;
+	uint8_t entropy[ENTROPY_MAX];
+	size_t entropy_size;
+	int64_t realtime_usec;
+	bool has_network;
+} slept;
+
+static int on_freeze(struct err *reterr)
+{
+	slept.freezes++;
+	return slept.fails ? err_set(reterr, FAIL_GUEST_FREEZE_FAILED, ETIMEDOUT, "no") : 0;
+}
+
+static int on_wake(const struct guest_wake *wake, struct err *reterr)
+{
+	(void) reterr;
+	slept.wakes++;
+	slept.realtime_usec = wake->realtime_usec;
+	slept.entropy_size = wake->entropy_size;
+	slept.has_network = wake->network != NULL;
+	memcpy(slept.entropy, wake->entropy, wake->entropy_size);
+	return 0;
+}
+
+static int on_thaw(struct err *reterr)
+{
+	(void) reterr;
+	slept.thaws++;
+	return 0;
+}
+
+static struct client ask(Croft__GuestRequest__BodyCase kind, size_t entropy_size)
+{
+	Croft__GuestRequest request = MESSAGE(Croft__GuestRequest, croft__guest_request__init);
+	Croft__GuestFreeze freeze = MESSAGE(Croft__GuestFreeze, croft__guest_freeze__init);
+	Croft__GuestThaw thaw = MESSAGE(Croft__GuestThaw, croft__guest_thaw__init);
+	Croft__GuestWake wake = MESSAGE(Croft__GuestWake, croft__guest_wake__init);
+	uint8_t entropy[ENTROPY_MAX + 1];
+	struct client client = client_new();
+
+	memset(entropy, 0x5a, sizeof(entropy));
+	wake.realtime_us = 12345678;
+	wake.entropy.data = entropy;
+	wake.entropy.len = entropy_size;
+	request.body_case = kind;
+	if (kind == CROFT__GUEST_REQUEST__BODY_FREEZE)
+		request.freeze = &freeze;
+	else if (kind == CROFT__GUEST_REQUEST__BODY_THAW)
+		request.thaw = &thaw;
+	else
+		request.wake = &wake;
+	client_send(&client, &request);
+	return client;
+}
+
+static void ask_done(Croft__GuestRequest__BodyCase kind)
+{
+	struct client client = ask(kind, ENTROPY_MIN);
+
+	expect_done(&client);
+	client_close(&client);
+}
+
+static void ask_fails(Croft__GuestRequest__BodyCase kind, size_t entropy_size, const char *code)
+{
+	struct client client = ask(kind, entropy_size);
+
+	expect_failure(&client, code);
+	client_close(&client);
+}
+
+/* Whoever would write to the disk would wait for a thaw that could not come through. */
+START_TEST(test_frozen_it_serves_its_thaw_alone)
+{
+	struct client sleeper = start_script("sleep 100"), client;
+
+	memset(&slept, 0, sizeof(slept));
+	fx.server.host.freeze = on_freeze;
+	fx.server.host.wake = on_wake;
+	fx.server.host.thaw = on_thaw;
+	(void) expect_started(&sleeper);
+	ask_done(CROFT__GUEST_REQUEST__BODY_THAW); /* it is not frozen */
+	ck_assert_int_eq(slept.thaws, 0);
+	ask_done(CROFT__GUEST_REQUEST__BODY_FREEZE);
+	ask_done(CROFT__GUEST_REQUEST__BODY_FREEZE); /* again: it is */
+	ck_assert_int_eq(slept.freezes, 1);
+	client = start_script("true");
+	expect_failure(&client, "SANDBOX_NOT_READY");
+	client_close(&client);
+	ask_fails(CROFT__GUEST_REQUEST__BODY_WAKE, ENTROPY_MIN - 1, "INVALID_ARGUMENT");
+	ask_fails(CROFT__GUEST_REQUEST__BODY_WAKE, ENTROPY_MAX + 1, "INVALID_ARGUMENT");
+	ck_assert_int_eq(slept.wakes, 0);
+	ask_done(CROFT__GUEST_REQUEST__BODY_WAKE);
+	ck_assert_int_eq(slept.wakes, 1);
+	ck_assert_uint_eq(slept.entropy_size, ENTROPY_MIN);
+	ck_assert_uint_eq(slept.entropy[ENTROPY_MIN - 1], 0x5a);
+	ck_assert_int_eq(slept.realtime_usec, 12345678);
+	ck_assert(!slept.has_network);
+	client = start_script("true");
+	expect_failure(&client, "SANDBOX_NOT_READY"); /* awake, and frozen yet */
+	client_close(&client);
+	ask_done(CROFT__GUEST_REQUEST__BODY_THAW);
+	ck_assert_int_eq(slept.thaws, 1);
+	client = start_script("true");
+	(void) expect_started(&client);
+	client_close(&client);
+	client_close(&sleeper);
+}
+END_TEST
+
+/* One that cannot says so, and serves on. */
+START_TEST(test_what_does_not_freeze_goes_on)
+{
+	struct client client;
+
+	memset(&slept, 0, sizeof(slept));
+	ask_fails(CROFT__GUEST_REQUEST__BODY_FREEZE, 0, "GUEST_FREEZE_FAILED"); /* nothing to freeze here */
+	fx.server.host.freeze = on_freeze;
+	slept.fails = true;
+	ask_fails(CROFT__GUEST_REQUEST__BODY_FREEZE, 0, "GUEST_FREEZE_FAILED");
+	ck_assert_int_eq(slept.freezes, 1);
+	client = start_script("true");
+	(void) expect_started(&client);
+	client_close(&client);
+}
+END_TEST
+
 START_TEST(test_many)
 {
 	static struct client clients[200];
@@ -809,6 +940,8 @@ static Suite *suite(void)
 	tcase_add_test(t, test_stream_takes_only_its_own);
 	tcase_add_test(t, test_too_many_connections);
 	tcase_add_test(t, test_unusable_root);
+	tcase_add_test(t, test_frozen_it_serves_its_thaw_alone);
+	tcase_add_test(t, test_what_does_not_freeze_goes_on);
 	tcase_add_test(t, test_many);
 	suite_add_tcase(s, t);
 	return s;
