@@ -218,6 +218,7 @@ static int make_supervisor(struct agent *agent, struct err *reterr)
 	struct sv_config config;
 
 	sv_config_default(&config);
+	config.pauses = true;
 	(void)snprintf(config.machine, sizeof(config.machine), "%s", agent->machine);
 	(void)snprintf(config.instance, sizeof(config.instance), "%s", agent->instance);
 	if (gethostname(config.hostname, sizeof(config.hostname) - 1) < 0)

@@ -26,7 +26,8 @@
 #define GREETING_MAX 64u
 #define HEAD 4u
 
-enum call_kind { CALL_INFO, CALL_CONFIGURE, CALL_RUN, CALL_POWER_OFF };
+/* DO: all that is answered with no more than that it was done. */
+enum call_kind { CALL_INFO, CALL_DO, CALL_RUN, CALL_POWER_OFF };
 
 struct guest_call {
 	enum call_kind kind;
@@ -156,8 +157,7 @@ static enum verdict take_event(struct guest_call *call, const Croft__GuestEvent 
 		guest_failure_decode(event->failure, &call->result.failure);
 		return FINISHED;
 	case CROFT__GUEST_EVENT__BODY_DONE:
-		return call->kind == CALL_CONFIGURE || call->kind == CALL_POWER_OFF ? FINISHED
-										    : NONSENSE;
+		return call->kind == CALL_DO || call->kind == CALL_POWER_OFF ? FINISHED : NONSENSE;
 	case CROFT__GUEST_EVENT__BODY_INFO:
 		return call->kind == CALL_INFO ? take_info(call, event->info) : NONSENSE;
 	case CROFT__GUEST_EVENT__BODY_STARTED:
@@ -349,6 +349,16 @@ int guest_info(struct guest_call **ret, struct event_base *base, const char *vso
 	return start(ret, CALL_INFO, base, vsock_path, timeout_usec, &request, done, user);
 }
 
+static void fill_network(Croft__GuestNetwork *network, uint8_t mac[static NET_MAC_SIZE], const struct helper_slot *slot)
+{
+	memcpy(mac, slot->mac, NET_MAC_SIZE);
+	network->mac.data = mac;
+	network->mac.len = NET_MAC_SIZE;
+	network->address = slot->guest;
+	network->prefix = slot->prefix;
+	network->gateway = slot->gateway;
+}
+
 int guest_configure(struct guest_call **ret, struct event_base *base, const char *vsock_path,
 	int64_t timeout_usec, const char *hostname, const struct sandbox_spec *spec,
 	const struct helper_slot *slot, guest_done done, void *user)
@@ -374,17 +384,12 @@ int guest_configure(struct guest_call **ret, struct event_base *base, const char
 	configure.env = list;
 	configure.realtime_us = clock_realtime_usec();
 	if (slot) {
-		memcpy(mac, slot->mac, sizeof(mac));
-		network.mac.data = mac;
-		network.mac.len = sizeof(mac);
-		network.address = slot->guest;
-		network.prefix = slot->prefix;
-		network.gateway = slot->gateway;
+		fill_network(&network, mac, slot);
 		configure.network = &network;
 	}
 	request.body_case = CROFT__GUEST_REQUEST__BODY_CONFIGURE;
 	request.configure = &configure;
-	return start(ret, CALL_CONFIGURE, base, vsock_path, timeout_usec, &request, done, user);
+	return start(ret, CALL_DO, base, vsock_path, timeout_usec, &request, done, user);
 }
 
 int guest_run(struct guest_call **ret, struct event_base *base, const char *vsock_path,
@@ -422,4 +427,46 @@ int guest_power_off(struct guest_call **ret, struct event_base *base, const char
 	request.body_case = CROFT__GUEST_REQUEST__BODY_POWER_OFF;
 	request.power_off = &off;
 	return start(ret, CALL_POWER_OFF, base, vsock_path, timeout_usec, &request, done, user);
+}
+
+int guest_freeze(struct guest_call **ret, struct event_base *base, const char *vsock_path, int64_t timeout_usec,
+	guest_done done, void *user)
+{
+	Croft__GuestRequest request = MESSAGE(Croft__GuestRequest, croft__guest_request);
+	Croft__GuestFreeze freeze = MESSAGE(Croft__GuestFreeze, croft__guest_freeze);
+
+	request.body_case = CROFT__GUEST_REQUEST__BODY_FREEZE;
+	request.freeze = &freeze;
+	return start(ret, CALL_DO, base, vsock_path, timeout_usec, &request, done, user);
+}
+
+int guest_wake(struct guest_call **ret, struct event_base *base, const char *vsock_path, int64_t timeout_usec,
+	const uint8_t entropy[static GUEST_ENTROPY_SIZE], const struct helper_slot *slot, guest_done done, void *user)
+{
+	Croft__GuestRequest request = MESSAGE(Croft__GuestRequest, croft__guest_request);
+	Croft__GuestWake wake = MESSAGE(Croft__GuestWake, croft__guest_wake);
+	Croft__GuestNetwork network = MESSAGE(Croft__GuestNetwork, croft__guest_network);
+	uint8_t mac[NET_MAC_SIZE];
+
+	wake.realtime_us = clock_realtime_usec();
+	wake.entropy.data = (uint8_t *)(uintptr_t)entropy; /* packing only reads it */
+	wake.entropy.len = GUEST_ENTROPY_SIZE;
+	if (slot) {
+		fill_network(&network, mac, slot);
+		wake.network = &network;
+	}
+	request.body_case = CROFT__GUEST_REQUEST__BODY_WAKE;
+	request.wake = &wake;
+	return start(ret, CALL_DO, base, vsock_path, timeout_usec, &request, done, user);
+}
+
+int guest_thaw(struct guest_call **ret, struct event_base *base, const char *vsock_path, int64_t timeout_usec,
+	guest_done done, void *user)
+{
+	Croft__GuestRequest request = MESSAGE(Croft__GuestRequest, croft__guest_request);
+	Croft__GuestThaw thaw = MESSAGE(Croft__GuestThaw, croft__guest_thaw);
+
+	request.body_case = CROFT__GUEST_REQUEST__BODY_THAW;
+	request.thaw = &thaw;
+	return start(ret, CALL_DO, base, vsock_path, timeout_usec, &request, done, user);
 }

@@ -49,6 +49,15 @@ int guest_configure(struct guest_call **ret, struct event_base *base, const char
 int guest_run(struct guest_call **ret, struct event_base *base, const char *vsock_path,
 	int64_t timeout_usec, const char *command, uint64_t limit_ms, const struct trace *trace,
 	guest_done done, void *user);
+/* Its processes and its disk stand still, all of it written, until guest_thaw(). */
+int guest_freeze(struct guest_call **ret, struct event_base *base, const char *vsock_path, int64_t timeout_usec,
+	guest_done done, void *user);
+/* After a restore, while all is frozen: entropy, the time, the network (`slot` NULL: none). */
+#define GUEST_ENTROPY_SIZE 64
+int guest_wake(struct guest_call **ret, struct event_base *base, const char *vsock_path, int64_t timeout_usec,
+	const uint8_t entropy[static GUEST_ENTROPY_SIZE], const struct helper_slot *slot, guest_done done, void *user);
+int guest_thaw(struct guest_call **ret, struct event_base *base, const char *vsock_path, int64_t timeout_usec,
+	guest_done done, void *user);
 int guest_power_off(struct guest_call **ret, struct event_base *base, const char *vsock_path,
 	int64_t timeout_usec, guest_done done, void *user);
 /* Ends it without `done`. Accepts NULL. */

@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "agent/sandbox.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "pb/store.pb-c.h"
@@ -131,6 +133,7 @@ int journal_pack(const struct sv_journal *journal, uint8_t **ret, size_t *ret_si
 	record->life_end_mono_us = journal->life_end_mono_us;
 	record->attempt = journal->attempt;
 	record->update_number = journal->update_number;
+	record->waking = journal->is_waking;
 	if (encode_texts(journal, record) < 0 || encode_stages(journal, record) < 0)
 		return -ENOMEM;
 	if (journal->spec && !(record->spec = spec_encode(journal->spec)))
@@ -172,6 +175,7 @@ static int decode(const Croft__JournalRecord *record, struct sv_journal *ret, st
 	ret->life_end_mono_us = record->life_end_mono_us;
 	ret->attempt = record->attempt;
 	ret->update_number = record->update_number;
+	ret->is_waking = record->waking;
 	ret->state = sv_state_by_name(record->state);
 	ret->end_reason = end_reason_by_name(record->end_reason);
 	if (!id_is_valid(record->sandbox) || ret->state == SV_STATE_MAX_ ||
@@ -255,6 +259,19 @@ static bool is_unused(const char *dir)
 	return lstat(path, &st) < 0 && errno == ENOENT;
 }
 
+static bool has_snapshot(const char *dir)
+{
+	static const char *const names[] = { SNAPSHOT_STATE_NAME, SNAPSHOT_MEMORY_NAME };
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		(void)snprintf(path, sizeof(path), "%.4000s/%s", dir, names[i]);
+		if (access(path, F_OK) < 0)
+			return false;
+	}
+	return true;
+}
+
 static void load_one(
 	const char *state, const char *sandbox, bool mend, journal_each each, void *user)
 {
@@ -280,6 +297,7 @@ static void load_one(
 		 strcmp(journal.sandbox, sandbox) != 0)
 		(void)err_set(&err, FAIL_STATE_UNREADABLE, EINVAL,
 			"%.200s is another sandbox's record", path);
+	journal.has_no_snapshot = !has_snapshot(dir);
 	each(sandbox, err_is_set(&err) ? NULL : &journal, err_is_set(&err) ? &err : NULL, user);
 	sv_journal_deinit(&journal);
 }

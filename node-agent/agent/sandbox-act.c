@@ -55,7 +55,7 @@ struct file_job {
 	enum sv_event_type result;
 	uint64_t generation;
 	char id[ID_SIZE];
-	bool has_failed, keeps_disk;
+	bool has_failed, keeps_disk, keeps_snapshot;
 	void (*act)(struct file_job *job);
 	char dir[PATH_MAX];     /* the sandbox's own in the state directory */
 	char run_dir[PATH_MAX]; /* "": none */
@@ -103,6 +103,7 @@ static void start_file_job(struct sandbox *sandbox, enum sv_event_type result,
 		job->state = sandbox->agent->options->state;
 		job->has_failed = sandbox->has_failed;
 		job->keeps_disk = sandbox->keeps_disk;
+		job->keeps_snapshot = sandbox->keeps_snapshot;
 		(void)snprintf(job->id, sizeof(job->id), "%s", sandbox->id);
 		(void)snprintf(job->run_dir, sizeof(job->run_dir), "%s", sandbox->run_dir);
 		/* the same key as the journal's: a removal never overtakes the disk that it removes
@@ -131,8 +132,17 @@ static void act_make_disk(struct file_job *job)
 		(void)disk_make(job->cache, job->disk_mib, path, &job->err);
 }
 
-/* All of the sandbox's directory but its journal, and its disk where that is kept, then the run directory: can be repeated at any
- * point. */
+static bool is_kept(const struct file_job *job, const char *name)
+{
+	if (!strcmp(name, ".") || !strcmp(name, "..") || !strncmp(name, "state", strlen("state")))
+		return true;
+	if (!strcmp(name, DISK_NAME))
+		return job->keeps_disk;
+	return job->keeps_snapshot && (!strcmp(name, SNAPSHOT_STATE_NAME) || !strcmp(name, SNAPSHOT_MEMORY_NAME));
+}
+
+/* All of the sandbox's directory but its journal, and its disk and snapshot where these are kept, then the run directory: can
+ * be repeated at any point. */
 static void act_remove(struct file_job *job)
 {
 	DIR *dir = opendir(job->dir);
@@ -140,9 +150,7 @@ static void act_remove(struct file_job *job)
 	int r = 0;
 
 	while (dir && (entry = readdir(dir))) {
-		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") ||
-			!strncmp(entry->d_name, "state", strlen("state")) ||
-			(job->keeps_disk && !strcmp(entry->d_name, DISK_NAME)))
+		if (is_kept(job, entry->d_name))
 			continue;
 		if (unlinkat(dirfd(dir), entry->d_name, 0) < 0 && errno != ENOENT)
 			r = -errno;
@@ -190,14 +198,16 @@ void sandbox_reap(struct sandbox *sandbox)
 	sandbox_stop_hello(sandbox);
 }
 
-static void start_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec, const struct sv_lease *lease)
+static void start_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec, const struct sv_lease *lease, bool restore)
 {
 	const struct agent_options *options = sandbox->agent->options;
-	char image[PATH_MAX] = "", disk[PATH_MAX] = "", dir[PATH_MAX];
+	char image[PATH_MAX] = "", disk[PATH_MAX] = "", dir[PATH_MAX], state[PATH_MAX] = "", memory[PATH_MAX] = "";
 	struct vmm_start start = { .kvm = options->kvm_device,
 		.kernel = options->kernel,
 		.initramfs = options->initramfs,
 		.cmdline = options->cmdline,
+		.snapshot_state = state,
+		.snapshot_memory = memory,
 		.image = image,
 		.disk = disk,
 		.vcpus = spec->vcpus,
@@ -210,6 +220,8 @@ static void start_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec, 
 		sandbox_post_exit(sandbox, SV_EXIT_VANISHED);
 		return;
 	}
+	if (restore)
+		sandbox_snapshot_paths(sandbox, state, memory);
 	(void)images_path(sandbox->agent->images, spec->image_digest, image);
 	if (spec->disk_mib > 0 && journal_dir(options->state, sandbox->id, dir) == 0)
 		(void)snprintf(disk, sizeof(disk), "%.4000s/" DISK_NAME, dir);
@@ -263,6 +275,7 @@ void sandbox_cancel(struct sandbox *sandbox)
 	sandbox->spec = spec_unref(sandbox->spec);
 	(void)evtimer_del(sandbox->retry);
 	sandbox->is_adopting = false;
+	sandbox_sleep_cancel(sandbox);
 }
 
 void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
@@ -288,7 +301,7 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 		sandbox_spawn_vmm(sandbox, &action->vmm, action->spec);
 		break;
 	case SV_DO_START_VMM:
-		start_vmm(sandbox, action->spec, &action->lease);
+		start_vmm(sandbox, action->spec, &action->lease, action->restore);
 		break;
 	case SV_DO_RENEW_VMM:
 		renew_vmm(sandbox, &action->lease);
@@ -315,11 +328,24 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 	case SV_DO_KILL_VMM:
 		sandbox_kill_vmm(sandbox, &action->vmm);
 		break;
+	case SV_DO_SNAPSHOT:
+		sandbox_snapshot(sandbox, action->spec);
+		break;
+	case SV_DO_WAKE_GUEST:
+		sandbox_wake_guest(sandbox);
+		break;
+	case SV_DO_THAW:
+		sandbox_thaw(sandbox);
+		break;
+	case SV_DO_DROP_SNAPSHOT:
+		sandbox_drop_snapshot(sandbox);
+		break;
 	case SV_DO_CANCEL:
 		sandbox_cancel(sandbox);
 		break;
 	case SV_DO_REMOVE_FILES:
 		sandbox->keeps_disk = action->keep_disk;
+		sandbox->keeps_snapshot = action->keep_snapshot;
 		sandbox_give_back_network(sandbox);
 		break;
 	default:

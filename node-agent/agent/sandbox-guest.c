@@ -30,7 +30,7 @@
 #define INFO_USEC (5 * USEC_PER_SEC)
 #define STATUS_SEC 1
 
-static void vsock_path(const struct sandbox *sandbox, char ret[static PATH_MAX])
+void sandbox_vsock_path(const struct sandbox *sandbox, char ret[static PATH_MAX])
 {
 	(void)snprintf(ret, PATH_MAX, "%.4000s/vsock.sock", sandbox->run_dir);
 }
@@ -102,7 +102,7 @@ void sandbox_configure(struct sandbox *sandbox, const struct sandbox_spec *spec)
 		sandbox->spec = spec_ref(
 			(struct sandbox_spec *)(uintptr_t)spec); /* the count is all that changes */
 	}
-	vsock_path(sandbox, path);
+	sandbox_vsock_path(sandbox, path);
 	if (guest_configure(&sandbox->call, sandbox->agent->base, path, CONFIGURE_USEC, sandbox->id,
 		    spec, *sandbox->slot.name ? &sandbox->slot : NULL, on_configured, sandbox) < 0)
 		call_failed_to_start(sandbox, SV_EV_GUEST_CONFIGURED, STAGE_GUEST);
@@ -149,7 +149,7 @@ void sandbox_setup(struct sandbox *sandbox, const struct sandbox_spec *spec,
 	char path[PATH_MAX];
 
 	guest_call_free(TAKE(sandbox->call));
-	vsock_path(sandbox, path);
+	sandbox_vsock_path(sandbox, path);
 	if (guest_run(&sandbox->call, sandbox->agent->base, path, timeout_usec + SETUP_MARGIN,
 		    spec->setup_command ? spec->setup_command : "",
 		    (uint64_t)(timeout_usec / USEC_PER_MSEC), trace, on_setup, sandbox) < 0)
@@ -172,7 +172,7 @@ void sandbox_power_off(struct sandbox *sandbox)
 
 	if (sandbox->power_off)
 		return;
-	vsock_path(sandbox, path);
+	sandbox_vsock_path(sandbox, path);
 	if (guest_power_off(&sandbox->power_off, sandbox->agent->base, path, INFO_USEC,
 		    on_powered_off, sandbox) < 0)
 		log_debug("the guest is not asked to power off", "sandbox", sandbox->id);
@@ -224,7 +224,7 @@ void sandbox_adopt_status(struct sandbox *sandbox)
 	char path[PATH_MAX];
 
 	(void)evtimer_del(sandbox->retry);
-	vsock_path(sandbox, path);
+	sandbox_vsock_path(sandbox, path);
 	guest_call_free(TAKE(sandbox->call));
 	if (guest_info(&sandbox->call, sandbox->agent->base, path, INFO_USEC, on_info, sandbox) < 0)
 		call_failed_to_start(sandbox, SV_EV_ADOPTED, STAGE_HOST);

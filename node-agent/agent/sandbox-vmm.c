@@ -174,6 +174,7 @@ const struct vmm_handler sandbox_vmm_handler = { .on_jailed = on_jailed,
 	.on_started = on_started,
 	.on_userspace = on_userspace,
 	.on_status = on_status,
+	.on_slept = sandbox_on_slept,
 	.on_exit = on_exit_of_vmm,
 	.on_kill_forbidden = on_kill_forbidden };
 

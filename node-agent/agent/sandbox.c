@@ -319,7 +319,9 @@ static void on_retry(evutil_socket_t fd, short what, void *user)
 	struct sandbox *sandbox = user;
 
 	(void)fd, (void)what;
-	if (sandbox->is_adopting)
+	if (sandbox->sleep_step != SLEEP_NONE)
+		sandbox_sleep_retry(sandbox);
+	else if (sandbox->is_adopting)
 		sandbox_ask_status(sandbox);
 	else if (sandbox->spec)
 		sandbox_configure(sandbox, sandbox->spec);

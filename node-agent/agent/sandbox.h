@@ -8,6 +8,7 @@
  *   sandbox.c         the object, its queue, its journal
  *   sandbox-act.c     image, disk, removal
  *   sandbox-vmm.c     VMM
+ *   sandbox-sleep.c   snapshot, wake, thaw
  *   sandbox-guest.c   hello, configuration, setup, adoption
  *   sandbox-net.c     network slot
  *   sandbox-egress.c  what its network was used for
@@ -33,6 +34,21 @@ struct image_wait;
 struct vmm;
 
 #define DISK_NAME "disk"
+#define SNAPSHOT_STATE_NAME "snapshot-state"
+#define SNAPSHOT_MEMORY_NAME "snapshot-memory"
+
+/* What is waited for on the way to sleep or back. */
+enum sleep_step {
+	SLEEP_NONE,
+	SLEEP_MAKE_ROOM,
+	SLEEP_FREEZE,
+	SLEEP_PAUSE_VM,
+	SLEEP_WRITE,
+	SLEEP_SYNC,
+	SLEEP_WAKE,
+	SLEEP_RESUME_VM,
+	SLEEP_THAW_GUEST,
+};
 
 struct sandbox {
 	UT_hash_handle hh;
@@ -45,7 +61,7 @@ struct sandbox {
 
 	char run_dir[PATH_MAX]; /* "": none yet */
 	bool has_failed;        /* its console is kept */
-	bool keeps_disk;        /* when its files are removed */
+	bool keeps_disk, keeps_snapshot; /* when its files are removed */
 	struct vmm *vmm;
 	bool vmm_is_gone; /* its end was posted; freed with the next turn */
 	struct vmm_exit end; /* while its helper is asked how */
@@ -74,6 +90,8 @@ struct sandbox {
 	struct sandbox_spec *spec; /* of the call under way */
 	unsigned int tries;        /* of the call under way */
 	struct event *retry;
+	enum sleep_step sleep_step;
+	uint64_t sleep_acts; /* rises with each act of sleep, and when one is ended */
 };
 
 /* sandbox.c */
@@ -107,6 +125,16 @@ extern const struct vmm_handler sandbox_vmm_handler;
 /* Files and sockets; ends in SV_EV_REMOVED. */
 void sandbox_remove_files(struct sandbox *sandbox);
 
+/* sandbox-sleep.c */
+void sandbox_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec);
+void sandbox_snapshot_paths(const struct sandbox *sandbox, char state[static PATH_MAX], char memory[static PATH_MAX]);
+void sandbox_wake_guest(struct sandbox *sandbox);
+void sandbox_thaw(struct sandbox *sandbox);
+void sandbox_drop_snapshot(struct sandbox *sandbox);
+void sandbox_sleep_cancel(struct sandbox *sandbox);
+void sandbox_sleep_retry(struct sandbox *sandbox);
+void sandbox_on_slept(const struct err *err, void *user); /* of struct vmm_handler */
+
 /* sandbox-net.c */
 int sandbox_net_open(struct agent *agent, struct err *reterr);
 void sandbox_net_close(struct agent *agent);
@@ -122,6 +150,7 @@ void sandbox_count_all(struct agent *agent);
 void sandbox_count_last(struct sandbox *sandbox);
 
 /* sandbox-guest.c */
+void sandbox_vsock_path(const struct sandbox *sandbox, char ret[static PATH_MAX]);
 void sandbox_configure(struct sandbox *sandbox, const struct sandbox_spec *spec);
 void sandbox_setup(struct sandbox *sandbox, const struct sandbox_spec *spec,
 	const struct trace *trace, int64_t timeout_usec);

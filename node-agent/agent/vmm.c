@@ -20,6 +20,7 @@
 #include "agent/pidref.h"
 #include "agent/vmm-exit.h"
 #include "agent/vmm-jail.h"
+#include "agent/vmm-private.h"
 #include "agent/vmm-spawn.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -28,21 +29,7 @@
 #define PACKET_MAX (64 * 1024)
 #define PACKETS_PER_TURN 32
 #define REFUSED_GRACE_SEC 2 /* a VMM that refused its start ends by itself; else it is ended */
-#define GUEST_CID 3
-#define START_FDS_MAX 8
-#define MAC_SIZE 6
 #define GROUPS_TEXT_MAX (16 * 1024)
-
-struct vmm {
-	struct event_base *base;
-	char run_dir[PATH_MAX];
-	struct vmm_handler handler;
-	void *user;
-	int pid_fd, control_fd;
-	struct event *pid_event, *control_event, *kill_timer;
-	uint64_t last_id, start_id, status_id, jail_id;
-	struct err start_failure;
-};
 
 static void on_kill_timer(evutil_socket_t fd, short what, void *user)
 {
@@ -73,8 +60,7 @@ static void on_process_end(evutil_socket_t fd, short what, void *user)
 		vmm->handler.on_exit(&end, vmm->user);
 }
 
-/* Remembers why and ends the process; on_exit tells. */
-static void start_failed(struct vmm *vmm, const struct err *err, bool at_once)
+void vmm_start_failed(struct vmm *vmm, const struct err *err, bool at_once)
 {
 	struct timeval grace = { .tv_sec = at_once ? 0 : REFUSED_GRACE_SEC };
 
@@ -120,13 +106,26 @@ static void take_jail(struct vmm *vmm, const Croft__VmmStatus *status)
 		vmm->handler.on_jailed(is_whole, text, vmm->user);
 }
 
+static void take_sleep(struct vmm *vmm, const Croft__VmmResponse *response)
+{
+	struct err err = ERR_NULL;
+
+	vmm->sleep_id = 0;
+	if (response->failure)
+		vmm_failure_decode(response->failure, &err);
+	if (vmm->handler.on_slept)
+		vmm->handler.on_slept(response->failure ? &err : NULL, vmm->user);
+}
+
 static void take_response(struct vmm *vmm, const Croft__VmmResponse *response)
 {
-	if (response->id == vmm->start_id && response->failure) {
+	if (vmm->sleep_id && response->id == vmm->sleep_id) {
+		take_sleep(vmm, response);
+	} else if (response->id == vmm->start_id && response->failure) {
 		struct err err = ERR_NULL;
 
 		vmm_failure_decode(response->failure, &err);
-		start_failed(vmm, &err, false);
+		vmm_start_failed(vmm, &err, false);
 	} else if (vmm->jail_id && response->id == vmm->jail_id && response->status) {
 		take_jail(vmm, response->status);
 	} else if (response->id == vmm->status_id && response->status) {
@@ -205,7 +204,7 @@ static int connect_control(struct vmm *vmm)
 	return 0;
 }
 
-static int send_request(struct vmm *vmm, Croft__VmmRequest *request, const int *fds, size_t n_fds)
+int vmm_send_request(struct vmm *vmm, Croft__VmmRequest *request, const int *fds, size_t n_fds)
 {
 	CLEANUP_FREE uint8_t *packet = NULL;
 	size_t size;
@@ -289,7 +288,7 @@ static void ask_jail(struct vmm *vmm)
 
 	if (r < 0) {
 		(void)err_set(&err, FAIL_VMM_UNRESPONSIVE, -r, "the control socket does not take a request");
-		start_failed(vmm, &err, false);
+		vmm_start_failed(vmm, &err, false);
 	}
 	vmm->jail_id = vmm->status_id;
 	vmm->status_id = 0;
@@ -434,7 +433,7 @@ int vmm_stop(struct vmm *vmm, uint32_t grace_ms)
 	stop.grace_ms = grace_ms;
 	request.body_case = CROFT__VMM_REQUEST__BODY_STOP;
 	request.stop = &stop;
-	return send_request(vmm, &request, NULL, 0);
+	return vmm_send_request(vmm, &request, NULL, 0);
 }
 
 int vmm_renew(struct vmm *vmm, const struct sv_lease *lease)
@@ -447,7 +446,7 @@ int vmm_renew(struct vmm *vmm, const struct sv_lease *lease)
 	renew.end = lease->length_ms == 0;
 	request.body_case = CROFT__VMM_REQUEST__BODY_RENEW;
 	request.renew = &renew;
-	return send_request(vmm, &request, NULL, 0);
+	return vmm_send_request(vmm, &request, NULL, 0);
 }
 
 int vmm_ask_status(struct vmm *vmm)
@@ -459,138 +458,10 @@ int vmm_ask_status(struct vmm *vmm)
 
 	request.body_case = CROFT__VMM_REQUEST__BODY_STATUS;
 	request.status = &status;
-	r = send_request(vmm, &request, NULL, 0);
+	r = vmm_send_request(vmm, &request, NULL, 0);
 	if (r == 0)
 		vmm->status_id = vmm->last_id;
 	return r;
-}
-
-struct fd_list {
-	int fds[START_FDS_MAX];
-	size_t n;
-};
-
-static void fd_list_close(struct fd_list *list)
-{
-	while (list->n > 0)
-		(void)fd_close(list->fds[--list->n]);
-}
-
-static int add_file(struct fd_list *list, const char *path, int flags, enum fail_code code,
-	const char *what, struct err *reterr)
-{
-	int fd = open(path, flags | O_CLOEXEC | O_NOCTTY, 0600);
-
-	if (fd < 0) {
-		(void)err_set_at(reterr, STAGE_VMM, code, errno, "cannot open %s", what);
-		err_add(reterr, "path", "%.90s", path);
-		return -errno;
-	}
-	list->fds[list->n++] = fd;
-	return 0;
-}
-
-static int add_tap(struct fd_list *list, int tap, struct err *reterr)
-{
-	int fd = fcntl(tap, F_DUPFD_CLOEXEC, 0);
-
-	if (fd < 0)
-		return err_set(reterr, FAIL_HOST_LIMIT, errno, "no descriptor for the TAP");
-	list->fds[list->n++] = fd;
-	return 0;
-}
-
-static int open_all(
-	struct vmm *vmm, const struct vmm_start *start, struct fd_list *list, struct err *reterr)
-{
-	char path[PATH_MAX];
-	int r, fd;
-
-	r = add_file(list, start->kvm, O_RDWR, FAIL_KVM_UNAVAILABLE, "the KVM device", reterr);
-	if (r == 0)
-		r = add_file(list, start->kernel, O_RDONLY, FAIL_KERNEL_MISSING, "the guest kernel",
-			reterr);
-	if (r == 0 && *start->initramfs)
-		r = add_file(list, start->initramfs, O_RDONLY, FAIL_KERNEL_MISSING,
-			"the guest's initramfs", reterr);
-	if (r == 0)
-		r = add_file(
-			list, start->image, O_RDONLY, FAIL_VMM_START_FAILED, "the image", reterr);
-	if (r == 0 && *start->disk)
-		r = add_file(list, start->disk, O_RDWR, FAIL_VMM_START_FAILED, "the writable disk",
-			reterr);
-	if (r < 0)
-		return r;
-	(void)snprintf(path, sizeof(path), "%.4000s/vsock.sock", vmm->run_dir);
-	fd = unix_listen(path, SOCK_STREAM, 0660, 128); /* the gateway, by its group */
-	if (fd < 0)
-		return err_set(
-			reterr, FAIL_VMM_START_FAILED, -fd, "cannot listen on the vsock socket");
-	list->fds[list->n++] = fd;
-	(void)snprintf(path, sizeof(path), "%.4000s/console", vmm->run_dir);
-	/* appended to, so that it can be cut while the VMM writes */
-	r = add_file(list, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
-		FAIL_VMM_START_FAILED, "the console file", reterr);
-	return r < 0 || start->tap < 0 ? r : add_tap(list, start->tap, reterr);
-}
-
-static int send_start(struct vmm *vmm, const struct vmm_start *start, const struct fd_list *list,
-	struct err *reterr)
-{
-	Croft__VmmRequest request = MESSAGE(Croft__VmmRequest, croft__vmm_request);
-	Croft__VmmStart message = MESSAGE(Croft__VmmStart, croft__vmm_start);
-	Croft__VmmVsock vsock = MESSAGE(Croft__VmmVsock, croft__vmm_vsock);
-	Croft__VmmDisk image = MESSAGE(Croft__VmmDisk, croft__vmm_disk),
-		       disk = MESSAGE(Croft__VmmDisk, croft__vmm_disk);
-	Croft__VmmNet net = MESSAGE(Croft__VmmNet, croft__vmm_net);
-	Croft__VmmDisk *disks[2] = { &image, &disk };
-	uint8_t mac[MAC_SIZE];
-	char image_serial[] = "croft-image", disk_serial[] = "croft-disk", path[PATH_MAX];
-	CLEANUP_FREE char *cmdline = strdup(start->cmdline);
-	int r;
-
-	if (!cmdline)
-		return err_set_at(
-			reterr, STAGE_VMM, FAIL_NO_MEMORY, ENOMEM, "no memory for the start");
-	(void)snprintf(path, sizeof(path), "%.4000s/vsock.sock", vmm->run_dir);
-	image.read_only = true;
-	image.serial = image_serial;
-	disk.serial = disk_serial;
-	vsock.guest_cid = GUEST_CID;
-	vsock.path = path;
-	message.vcpus = start->vcpus;
-	message.memory_mib = start->memory_mib;
-	message.cmdline = cmdline;
-	message.has_initramfs = *start->initramfs != '\0';
-	message.n_disks = *start->disk ? 2 : 1;
-	message.disks = disks;
-	message.vsock = &vsock;
-	message.has_console = true;
-	message.lease_ms = start->lease.length_ms;
-	message.lease_until_us = (uint64_t)start->lease.until_usec;
-	if (start->tap >= 0) {
-		memcpy(mac, start->mac, sizeof(mac));
-		net.mac.data = mac;
-		net.mac.len = sizeof(mac);
-		message.net = &net;
-	}
-	request.body_case = CROFT__VMM_REQUEST__BODY_START;
-	request.start = &message;
-	r = send_request(vmm, &request, list->fds, list->n);
-	if (r < 0)
-		return err_set(reterr, FAIL_VMM_UNRESPONSIVE, -r,
-			"the control socket does not take the start");
-	vmm->start_id = vmm->last_id;
-	return 0;
-}
-
-void vmm_start(struct vmm *vmm, const struct vmm_start *start)
-{
-	CLEANUP(fd_list_close) struct fd_list list = { .n = 0 };
-	struct err err = ERR_NULL;
-
-	if (open_all(vmm, start, &list, &err) < 0 || send_start(vmm, start, &list, &err) < 0)
-		start_failed(vmm, &err, true);
 }
 
 void vmm_trim_files(const char *run_dir)

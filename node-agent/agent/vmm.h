@@ -37,6 +37,8 @@ struct vmm_handler {
 	void (*on_userspace)(void *user);
 	/* The answer to vmm_ask_status(). `lease_left_ms` 0: the VM has none. */
 	void (*on_status)(uint64_t lease_left_ms, void *user);
+	/* The answer to vmm_pause(), vmm_resume() or vmm_snapshot(), whichever came last. `err` NULL: done. */
+	void (*on_slept)(const struct err *err, void *user);
 	/* The process is gone and reaped; `vmm` stays until it is freed. */
 	void (*on_exit)(const struct vmm_exit *exit, void *user);
 	/* vmm_kill() of a process of another uid: whoever started it is to end it. */
@@ -71,6 +73,7 @@ bool vmm_last_word(const char *run_dir, struct vmm_exit *ret);
 
 struct vmm_start {
 	const char *kvm, *kernel, *initramfs, *cmdline; /* initramfs "": none */
+	const char *snapshot_state, *snapshot_memory;   /* in place of kernel and initramfs; "": none */
 	const char *image, *disk;                       /* disk "": none */
 	uint32_t vcpus;
 	uint64_t memory_mib;
@@ -86,6 +89,12 @@ void vmm_start(struct vmm *vmm, const struct vmm_start *start);
 /* 0 or -errno: the control socket does not take it. */
 int vmm_ask_status(struct vmm *vmm);
 int vmm_stop(struct vmm *vmm, uint32_t grace_ms);
+/* 0 or -errno; the answer is on_slept. Of one that is paused, or runs, already: done. */
+int vmm_pause(struct vmm *vmm);
+int vmm_resume(struct vmm *vmm);
+/* Of a paused VM, into two new files (which are not synced). Opened here: the VMM gets descriptors. SNAPSHOT_FAILED,
+ * VMM_UNRESPONSIVE. */
+int vmm_snapshot(struct vmm *vmm, const char *state_path, const char *memory_path, struct err *reterr);
 /* `lease`: until when; of length 0: the VM has none any more. */
 int vmm_renew(struct vmm *vmm, const struct sv_lease *lease);
 /* SIGKILL through the pidfd; on_exit follows. */

@@ -136,22 +136,33 @@ static void read_mode(struct stub *stub, const Croft__VmmStart *start, int disk_
 		(void)sscanf(line + (strncmp(line, "hsqs", 4) ? 0 : 4), "stub:%63[a-z-]", stub->mode);
 }
 
+/* Of modes that sleep: their guest freezes. */
+static bool can_freeze;
+
+static int on_freeze(struct err *reterr)
+{
+	return can_freeze ? 0 : err_set(reterr, FAIL_GUEST_FREEZE_FAILED, ETIMEDOUT, "the stub was told to refuse");
+}
+
 static void later(struct stub *stub)
 {
 	stub->next_step_usec =
 		clock_monotonic_usec() + (is_mode(stub, "slow") ? SLOW_MS * USEC_PER_MSEC : 1);
 }
 
-/* /dev/kvm, kernel, initramfs, disks, vsock, console, TAP: what is not looked at is closed. */
+/* /dev/kvm, kernel and initramfs or a snapshot's state and memory, disks, vsock, console, TAP: what is not looked at is closed. */
 static bool start(struct stub *stub, const Croft__VmmStart *request, int *fds, size_t n_fds)
 {
-	size_t disk = 2 + (request->has_initramfs ? 1 : 0), vsock = disk + request->n_disks;
+	size_t disk = request->has_initramfs || request->restore ? 3 : 2, vsock = disk + request->n_disks;
 	size_t console = vsock + (request->vsock ? 1 : 0);
 	size_t want = console + (request->has_console ? 1 : 0) + (request->net ? 1 : 0);
 
 	if (n_fds != want || stub->step != STEP_WAITING || stub->vsock_fd >= 0)
 		return false;
 	read_mode(stub, request, request->n_disks > 0 ? fds[disk] : -1);
+	can_freeze = is_mode(stub, "sleeper") || is_mode(stub, "no-snapshot");
+	if (request->restore)
+		stub->server.is_frozen = true;
 	if (request->has_console && !is_mode(stub, "refuse"))
 		(void)fd_write_all(fds[console], "stub guest\n", 11);
 	if (is_mode(stub, "refuse"))
@@ -207,7 +218,7 @@ static void handle(
 	Croft__VmmMessage message;
 	Croft__VmmResponse response;
 	Croft__VmmFailure failure;
-	char code[] = "KERNEL_INVALID", text[] = "the stub was told to refuse";
+	char code[] = "KERNEL_INVALID", snapshot_failed[] = "SNAPSHOT_FAILED", text[] = "the stub was told to refuse";
 
 	if (is_mode(stub, "mute"))
 		return;
@@ -229,6 +240,14 @@ static void handle(
 			stub_exit(stub, CROFT__VMM_EXIT_REASON__VMM_EXIT_START_FAILED);
 	} else if (request->body_case == CROFT__VMM_REQUEST__BODY_STATUS) {
 		answer_status(stub, &response, fd, &message);
+	} else if (request->body_case == CROFT__VMM_REQUEST__BODY_SNAPSHOT) {
+		for (size_t i = 0; i < n_fds; i++)
+			(void)fd_write_all(fds[i], "snapshot", 8);
+		if (is_mode(stub, "no-snapshot")) {
+			failure.code = snapshot_failed;
+			response.failure = &failure;
+		}
+		send_message(fd, &message);
 	} else {
 		send_message(fd, &message);
 		if (request->body_case == CROFT__VMM_REQUEST__BODY_STOP)
@@ -414,7 +433,7 @@ static int number_after(int argc, char **argv, const char *flag)
 
 int main(int argc, char **argv)
 {
-	const struct server_host host = { .power_off = on_power_off };
+	const struct server_host host = { .power_off = on_power_off, .freeze = on_freeze };
 	struct stub stub = { .vsock_fd = -1,
 		.control_fd = number_after(argc, argv, "--control-fd"),
 		.exit_fd = number_after(argc, argv, "--exit-fd") };

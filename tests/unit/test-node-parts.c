@@ -227,6 +227,8 @@ START_TEST(a_journal_record_comes_back_whole)
 		.report_version = 12,
 		.acked_version = 11,
 		.attempt = 2,
+		.update_number = 31,
+		.is_waking = true,
 		.ready_us = 123456,
 		.life_left_us = 5,
 		.life_end_mono_us = 77,
@@ -246,6 +248,7 @@ START_TEST(a_journal_record_comes_back_whole)
 	(void)snprintf(journal.spec->template_name, sizeof(journal.spec->template_name), "base");
 	journal.spec->vcpus = 1;
 	journal.spec->memory_mib = 64;
+	journal.spec->auto_pause = true;
 	ck_assert_int_eq(spec_add_env(journal.spec, "A", "b"), 0);
 	journal.stages = &stage;
 	journal.n_stages = 1;
@@ -264,6 +267,8 @@ START_TEST(a_journal_record_comes_back_whole)
 	ck_assert_int_eq(back.stages[0].stage, STAGE_IMAGE);
 	ck_assert_int_eq(back.failure.code, FAIL_GUEST_PANIC);
 	ck_assert_int_eq(back.life_end_mono_us, 77);
+	ck_assert_uint_eq(back.update_number, 31);
+	ck_assert(back.is_waking && back.spec->auto_pause);
 	/* a torn record never reads as another one */
 	for (size_t n = 0; n < size; n++) {
 		struct err torn = ERR_NULL;

@@ -590,6 +590,24 @@ void rig_destroy(struct rig *rig, const char *sandbox, const char *reason)
 	RIG_SEND(rig, DESTROY, destroy, destroy_command_encode(&command), 0);
 }
 
+void rig_pause(struct rig *rig, const char *sandbox, const char *operation, uint64_t number)
+{
+	struct pause_command command = { .generation = 1, .number = number };
+
+	(void)snprintf(command.sandbox, sizeof(command.sandbox), "%s", sandbox);
+	(void)snprintf(command.operation, sizeof(command.operation), "%s", operation);
+	RIG_SEND(rig, PAUSE, pause, pause_command_encode(&command), 0);
+}
+
+void rig_resume(struct rig *rig, const char *sandbox, const char *operation, uint64_t number)
+{
+	struct resume_command command = { .generation = 1, .number = number };
+
+	(void)snprintf(command.sandbox, sizeof(command.sandbox), "%s", sandbox);
+	(void)snprintf(command.operation, sizeof(command.operation), "%s", operation);
+	RIG_SEND(rig, RESUME, resume, resume_command_encode(&command), 0);
+}
+
 /* ---- questions ---- */
 
 void rig_until(

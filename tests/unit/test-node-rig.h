@@ -93,6 +93,8 @@ void rig_create(struct rig *rig, const char *sandbox, const struct sandbox_spec 
 void rig_create_again(
 	struct rig *rig, const char *sandbox, uint64_t generation, const struct sandbox_spec *spec);
 void rig_destroy(struct rig *rig, const char *sandbox, const char *reason);
+void rig_pause(struct rig *rig, const char *sandbox, const char *operation, uint64_t number);
+void rig_resume(struct rig *rig, const char *sandbox, const char *operation, uint64_t number);
 struct sandbox_spec *rig_spec(struct rig *rig);
 void rig_send(struct rig *rig, Croft__Envelope *envelope, uint64_t deadline_ms);
 struct rig_sandbox *rig_find(struct rig *rig, const char *sandbox);

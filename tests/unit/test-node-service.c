@@ -217,6 +217,118 @@ START_TEST(a_failed_start_leaves_its_disk_to_the_next_attempt)
 }
 END_TEST
 
+/* ---- sleep ---- */
+
+#define PAUSE_OP "pausepausepausepause"
+#define RESUME_OP "resumeresumeresumere"
+
+static void start_sleeper(struct rig *rig, const char *mode)
+{
+	struct sandbox_spec *spec;
+
+	rig_init(rig);
+	rig_set_image(rig, mode);
+	rig_join(rig);
+	rig_start(rig);
+	ck_assert(rig->hello.pauses);
+	spec = rig_spec(rig);
+	spec->disk_mib = 16;
+	rig_create(rig, SANDBOX, spec);
+	rig_wait_state(rig, SANDBOX, REPORT_RUNNING);
+	spec_unref(spec);
+}
+
+static bool has_file(const struct rig *rig, const char *name)
+{
+	char path[PATH_MAX];
+
+	(void)snprintf(path, sizeof(path), "%s/sandboxes/" SANDBOX "/%s", rig->state, name);
+	return access(path, F_OK) == 0;
+}
+
+static bool is_answered(struct rig *rig, void *operation)
+{
+	return !strcmp(rig_find(rig, SANDBOX)->report.updated, operation);
+}
+
+/* Its VM is gone while it sleeps, its files are there; an agent that is killed meanwhile knows it still. */
+START_TEST(a_sandbox_sleeps_and_wakes)
+{
+	struct rig rig;
+	pid_t vmm;
+
+	start_sleeper(&rig, "sleeper");
+	vmm = rig_find_vmm(&rig);
+	rig_pause(&rig, SANDBOX, PAUSE_OP, 1);
+	rig_wait_state(&rig, SANDBOX, REPORT_PAUSED);
+	ck_assert_int_eq(rig_find_vmm(&rig), 0);
+	ck_assert(has_file(&rig, "snapshot-state") && has_file(&rig, "snapshot-memory") && has_file(&rig, "disk"));
+	ck_assert_uint_eq(rig_count_files(rig.run), 0);
+	if (_i) {
+		(void)rig_end(&rig, SIGKILL);
+		rig_start(&rig);
+		rig_wait_state(&rig, SANDBOX, REPORT_PAUSED);
+	}
+	rig_resume(&rig, SANDBOX, RESUME_OP, 2);
+	rig_wait_state(&rig, SANDBOX, REPORT_RUNNING);
+	ck_assert_int_ne(rig_find_vmm(&rig), 0);
+	ck_assert_int_ne(rig_find_vmm(&rig), vmm);
+	ck_assert_str_eq(rig_find(&rig, SANDBOX)->report.updated, RESUME_OP);
+	for (int i = 0; i < 1000 && has_file(&rig, "snapshot-memory"); i++)
+		loop_for(rig.base, 10);
+	ck_assert(!has_file(&rig, "snapshot-memory") && !has_file(&rig, "snapshot-state") && has_file(&rig, "disk"));
+	ck_assert_int_eq(rig_stage(&rig, SANDBOX, STAGE_PAUSE)->outcome, RESULT_OK);
+	ck_assert_int_eq(rig_stage(&rig, SANDBOX, STAGE_RESUME)->outcome, RESULT_OK);
+	rig_pause(&rig, SANDBOX, "pauseagainpauseagain", 3);
+	rig_wait_state(&rig, SANDBOX, REPORT_PAUSED);
+	rig_destroy(&rig, SANDBOX, "request");
+	rig_wait_state(&rig, SANDBOX, REPORT_ENDED);
+	ck_assert(!has_file(&rig, "snapshot-memory") && !has_file(&rig, "disk"));
+	rig_deinit(&rig);
+}
+END_TEST
+
+/* A guest that does not freeze, a VMM that does not write: the same VM runs on, and says why. */
+START_TEST(a_pause_that_fails_ends_nothing)
+{
+	static const enum fail_code codes[] = { FAIL_GUEST_FREEZE_FAILED, FAIL_SNAPSHOT_FAILED };
+	static char operation[] = PAUSE_OP;
+	const struct sandbox_report *report;
+	struct rig rig;
+	pid_t vmm;
+
+	start_sleeper(&rig, _i ? "no-snapshot" : "well");
+	vmm = rig_find_vmm(&rig);
+	rig_pause(&rig, SANDBOX, operation, 1);
+	rig_until(&rig, is_answered, operation, "an answer to the pause");
+	report = &rig_find(&rig, SANDBOX)->report;
+	ck_assert_int_eq(report->state, REPORT_RUNNING);
+	ck_assert_int_eq(report->update_failure.code, codes[_i]);
+	ck_assert_int_eq(report->update_failure.stage, STAGE_PAUSE);
+	ck_assert_int_eq(rig_find_vmm(&rig), vmm);
+	rig_deinit(&rig);
+}
+END_TEST
+
+/* Its files are gone with whoever took them: it ends by that name, and its VM is not looked for. */
+START_TEST(one_whose_snapshot_is_gone_ends)
+{
+	char path[PATH_MAX];
+	struct rig rig;
+
+	start_sleeper(&rig, "sleeper");
+	rig_pause(&rig, SANDBOX, PAUSE_OP, 1);
+	rig_wait_state(&rig, SANDBOX, REPORT_PAUSED);
+	(void)rig_end(&rig, SIGKILL);
+	(void)snprintf(path, sizeof(path), "%s/sandboxes/" SANDBOX "/snapshot-memory", rig.state);
+	ck_assert_int_eq(unlink(path), 0);
+	rig_start(&rig);
+	rig_wait_state(&rig, SANDBOX, REPORT_ENDED);
+	ck_assert_int_eq(rig_find(&rig, SANDBOX)->report.failure.code, FAIL_VM_VANISHED);
+	rig_deinit(&rig);
+}
+END_TEST
+
 /* ---- images ---- */
 
 START_TEST(one_image_is_fetched_once_for_all_who_wait)
@@ -486,6 +598,9 @@ int main(void)
 	tcase_add_test(tcase, the_node_s_own_limits_bound_the_scheduler);
 	tcase_add_test(tcase, an_unreadable_state_serves_nothing_and_deletes_nothing);
 	tcase_add_test(tcase, a_failed_start_leaves_its_disk_to_the_next_attempt);
+	tcase_add_loop_test(tcase, a_sandbox_sleeps_and_wakes, 0, 2);
+	tcase_add_loop_test(tcase, a_pause_that_fails_ends_nothing, 0, 2);
+	tcase_add_test(tcase, one_whose_snapshot_is_gone_ends);
 	tcase_add_test(tcase, one_image_is_fetched_once_for_all_who_wait);
 	tcase_add_loop_test(tcase, a_cached_file_is_verified_before_its_first_use, 0, 2);
 	tcase_add_test(tcase, a_life_ends_at_its_time);

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the agent does for a sandbox that goes to sleep or wakes (core/sleep.c decides):
+ *
+ *   SNAPSHOT    make room -> the guest freezes -> the VMM pauses -> it writes -> all is synced -> SNAPSHOT_DONE
+ *   WAKE_GUEST  the guest takes time, entropy and network                     -> GUEST_CONFIGURED
+ *   THAW        the VMM resumes -> the guest thaws                            -> THAWED
+ *
+ * One of them at a time; sandbox_cancel() ends it. An answer that comes late, of a request or a job of one that was ended,
+ * is known by the act's number and changes nothing. The snapshot's two files lie beside the disk.
+ */
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "agent/guest.h"
+#include "agent/journal.h"
+#include "agent/sandbox.h"
+#include "agent/worker.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/rng.h"
+
+#define FREEZE_USEC (30 * USEC_PER_SEC) /* the guest syncs its disk in it */
+#define WAKE_USEC (5 * USEC_PER_SEC)
+#define WAKE_RETRY_MS 200 /* its vsock driver has to hear of the restore first */
+#define THAW_USEC (5 * USEC_PER_SEC)
+#define THAW_RETRY_MS 1000
+#define THAW_TRIES 30
+#define SLACK_MIB 64 /* of the snapshot besides the guest's memory */
+
+static void begin(struct sandbox *sandbox, enum sleep_step step)
+{
+	guest_call_free(TAKE(sandbox->call));
+	(void)evtimer_del(sandbox->retry);
+	sandbox->sleep_acts++;
+	sandbox->tries = 0;
+	sandbox->sleep_step = step;
+}
+
+static void end(struct sandbox *sandbox, enum sv_event_type result, const struct err *err)
+{
+	sandbox->sleep_step = SLEEP_NONE;
+	(void)evtimer_del(sandbox->retry);
+	sandbox_post(sandbox, result, err && err_is_set(err) ? err : NULL);
+}
+
+void sandbox_sleep_cancel(struct sandbox *sandbox)
+{
+	sandbox->sleep_step = SLEEP_NONE;
+	sandbox->sleep_acts++;
+}
+
+static void again_in(struct sandbox *sandbox, long ms)
+{
+	struct timeval tv = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
+
+	(void)evtimer_add(sandbox->retry, &tv);
+}
+
+/* ---- file work ---- */
+
+struct sleep_job {
+	struct sandbox *sandbox;
+	uint64_t act;
+	void (*run)(struct sleep_job *job);
+	void (*done)(struct sandbox *sandbox, const struct err *err); /* NULL: nobody waits */
+	char dir[PATH_MAX];
+	uint64_t need_mib;
+	unsigned int floor_percent;
+	struct err err;
+};
+
+static void path_in(const char *dir, const char *name, char ret[static PATH_MAX])
+{
+	(void)snprintf(ret, PATH_MAX, "%.4000s/%s", dir, name);
+}
+
+static void run_job(void *arg, const atomic_bool *stop)
+{
+	struct sleep_job *job = arg;
+
+	(void)stop;
+	job->run(job);
+}
+
+static void done_job(void *arg, bool ran)
+{
+	struct sleep_job *job = arg;
+	struct sandbox *sandbox = job->sandbox;
+
+	sandbox->n_jobs--;
+	if (ran && job->done && job->act == sandbox->sleep_acts)
+		job->done(sandbox, err_is_set(&job->err) ? &job->err : NULL);
+	else if (ran)
+		sandbox_settle(sandbox);
+	free(job);
+}
+
+/* In the order of the sandbox's other file work. 0 or -errno. */
+static int submit(struct sandbox *sandbox, void (*run)(struct sleep_job *),
+	void (*done)(struct sandbox *, const struct err *), uint64_t need_mib)
+{
+	struct sleep_job *job = calloc(1, sizeof(*job));
+	int r = job ? journal_dir(sandbox->agent->options->state, sandbox->id, job->dir) : -ENOMEM;
+
+	if (r == 0) {
+		job->sandbox = sandbox;
+		job->act = sandbox->sleep_acts;
+		job->run = run;
+		job->done = done;
+		job->need_mib = need_mib;
+		job->floor_percent = (unsigned int)sandbox->agent->options->disk_floor_percent;
+		r = worker_submit(sandbox->agent->worker, (uint64_t)(uintptr_t)sandbox, run_job, done_job, job);
+	}
+	if (r < 0)
+		free(job);
+	else
+		sandbox->n_jobs++;
+	return r;
+}
+
+static void remove_files(struct sleep_job *job)
+{
+	static const char *const names[] = { SNAPSHOT_STATE_NAME, SNAPSHOT_MEMORY_NAME };
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		path_in(job->dir, names[i], path);
+		if (unlink(path) < 0 && errno != ENOENT && !err_is_set(&job->err))
+			(void)err_set(&job->err, FAIL_SNAPSHOT_FAILED, errno, "cannot remove an older snapshot");
+	}
+}
+
+/* What an older one left goes, and what is left of the disk is above the owner's floor when all of memory is written. */
+static void run_make_room(struct sleep_job *job)
+{
+	uint64_t free_mib, floor_mib;
+	struct statvfs fs;
+
+	remove_files(job);
+	if (err_is_set(&job->err))
+		return;
+	if (statvfs(job->dir, &fs) < 0) {
+		(void)err_set(&job->err, FAIL_SNAPSHOT_FAILED, errno, "cannot see how much space is left");
+		return;
+	}
+	free_mib = (uint64_t)fs.f_bavail * fs.f_frsize >> 20;
+	floor_mib = ((uint64_t)fs.f_blocks * fs.f_frsize >> 20) * job->floor_percent / 100;
+	if (free_mib >= floor_mib + job->need_mib)
+		return;
+	(void)err_set(&job->err, FAIL_SNAPSHOT_FAILED, ENOSPC,
+		"the node's disk has no space for the sandbox's memory: %llu MiB, and a floor of %u percent",
+		(unsigned long long)job->need_mib, job->floor_percent);
+	err_add(&job->err, "asked_mib", "%llu", (unsigned long long)job->need_mib);
+	err_add(&job->err, "free_mib", "%llu", (unsigned long long)free_mib);
+}
+
+static int sync_path(const char *dir, const char *name, int flags)
+{
+	CLEANUP_FD int fd = -1;
+	char path[PATH_MAX];
+
+	path_in(dir, name, path);
+	fd = open(path, flags | O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return errno == ENOENT && !strcmp(name, DISK_NAME) ? 0 : -errno; /* not each sandbox has a disk */
+	return fsync(fd) < 0 ? -errno : 0;
+}
+
+static void run_sync(struct sleep_job *job)
+{
+	int r = sync_path(job->dir, SNAPSHOT_MEMORY_NAME, 0);
+
+	if (r == 0)
+		r = sync_path(job->dir, SNAPSHOT_STATE_NAME, 0);
+	if (r == 0)
+		r = sync_path(job->dir, DISK_NAME, 0);
+	if (r == 0)
+		r = sync_path(job->dir, ".", O_DIRECTORY);
+	if (r < 0)
+		(void)err_set(&job->err, FAIL_SNAPSHOT_FAILED, -r, "the snapshot's files cannot be synced");
+}
+
+void sandbox_drop_snapshot(struct sandbox *sandbox)
+{
+	if (submit(sandbox, remove_files, NULL, 0) < 0)
+		log_warn("the files of a snapshot stay until the next", "sandbox", sandbox->id);
+}
+
+/* ---- to sleep ---- */
+
+static void on_synced(struct sandbox *sandbox, const struct err *err)
+{
+	end(sandbox, SV_EV_SNAPSHOT_DONE, err);
+}
+
+static void no_answer(struct sandbox *sandbox, enum sv_event_type result, int r)
+{
+	struct err err = ERR_NULL;
+
+	(void)err_set_at(&err, result == SV_EV_SNAPSHOT_DONE ? STAGE_PAUSE : STAGE_RESUME, FAIL_VMM_UNRESPONSIVE, -r,
+		"the VMM's control socket does not take a request");
+	end(sandbox, result, &err);
+}
+
+static void on_frozen(const struct guest_result *result, void *user)
+{
+	struct sandbox *sandbox = user;
+	struct err err = ERR_NULL;
+	int r;
+
+	sandbox->call = NULL;
+	if (err_is_set(&result->failure)) {
+		(void)err_set(&err, FAIL_GUEST_FREEZE_FAILED, result->failure.err_no, "the sandbox's guest did not freeze: %s",
+			result->failure.msg);
+		err_add(&err, "cause", "%s", failure_info(result->failure.code)->name);
+		end(sandbox, SV_EV_SNAPSHOT_DONE, &err);
+		return;
+	}
+	sandbox->sleep_step = SLEEP_PAUSE_VM;
+	r = sandbox->vmm ? vmm_pause(sandbox->vmm) : -ESRCH;
+	if (r < 0)
+		no_answer(sandbox, SV_EV_SNAPSHOT_DONE, r);
+}
+
+static void on_room(struct sandbox *sandbox, const struct err *err)
+{
+	char path[PATH_MAX];
+
+	if (err) {
+		end(sandbox, SV_EV_SNAPSHOT_DONE, err);
+		return;
+	}
+	sandbox->sleep_step = SLEEP_FREEZE;
+	sandbox_vsock_path(sandbox, path);
+	if (guest_freeze(&sandbox->call, sandbox->agent->base, path, FREEZE_USEC, on_frozen, sandbox) < 0)
+		no_answer(sandbox, SV_EV_SNAPSHOT_DONE, -ENOMEM);
+}
+
+void sandbox_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec)
+{
+	begin(sandbox, SLEEP_MAKE_ROOM);
+	if (submit(sandbox, run_make_room, on_room, spec->memory_mib + SLACK_MIB) < 0)
+		no_answer(sandbox, SV_EV_SNAPSHOT_DONE, -ENOMEM);
+}
+
+void sandbox_snapshot_paths(const struct sandbox *sandbox, char state[static PATH_MAX], char memory[static PATH_MAX])
+{
+	char dir[PATH_MAX];
+
+	*state = *memory = '\0';
+	if (journal_dir(sandbox->agent->options->state, sandbox->id, dir) < 0)
+		return;
+	path_in(dir, SNAPSHOT_STATE_NAME, state);
+	path_in(dir, SNAPSHOT_MEMORY_NAME, memory);
+}
+
+static void write_snapshot(struct sandbox *sandbox)
+{
+	char state[PATH_MAX], memory[PATH_MAX];
+	struct err err = ERR_NULL;
+
+	sandbox->sleep_step = SLEEP_WRITE;
+	sandbox_snapshot_paths(sandbox, state, memory);
+	if (vmm_snapshot(sandbox->vmm, state, memory, &err) < 0)
+		end(sandbox, SV_EV_SNAPSHOT_DONE, &err);
+}
+
+/* ---- to wake ---- */
+
+static void on_woken(const struct guest_result *result, void *user)
+{
+	struct sandbox *sandbox = user;
+
+	sandbox->call = NULL;
+	if (result->failure.code == FAIL_GUEST_UNREACHABLE)
+		again_in(sandbox, WAKE_RETRY_MS); /* until the supervisor's deadline */
+	else
+		end(sandbox, SV_EV_GUEST_CONFIGURED, &result->failure);
+}
+
+static void ask_wake(struct sandbox *sandbox)
+{
+	uint8_t entropy[GUEST_ENTROPY_SIZE];
+	struct rng rng = rng_system();
+	char path[PATH_MAX];
+	int r;
+
+	rng_bytes(&rng, entropy, sizeof(entropy));
+	sandbox_vsock_path(sandbox, path);
+	r = guest_wake(&sandbox->call, sandbox->agent->base, path, WAKE_USEC, entropy,
+		*sandbox->slot.name ? &sandbox->slot : NULL, on_woken, sandbox);
+	explicit_bzero(entropy, sizeof(entropy));
+	if (r < 0)
+		again_in(sandbox, WAKE_RETRY_MS);
+}
+
+void sandbox_wake_guest(struct sandbox *sandbox)
+{
+	begin(sandbox, SLEEP_WAKE);
+	ask_wake(sandbox);
+}
+
+static void on_thawed(const struct guest_result *result, void *user)
+{
+	struct sandbox *sandbox = user;
+
+	sandbox->call = NULL;
+	if (result->failure.code == FAIL_GUEST_UNREACHABLE && ++sandbox->tries < THAW_TRIES)
+		again_in(sandbox, THAW_RETRY_MS);
+	else
+		end(sandbox, SV_EV_THAWED, &result->failure);
+}
+
+static void thaw_guest(struct sandbox *sandbox)
+{
+	char path[PATH_MAX];
+
+	sandbox->sleep_step = SLEEP_THAW_GUEST;
+	sandbox_vsock_path(sandbox, path);
+	if (guest_thaw(&sandbox->call, sandbox->agent->base, path, THAW_USEC, on_thawed, sandbox) < 0)
+		again_in(sandbox, THAW_RETRY_MS);
+}
+
+static void resume_vm(struct sandbox *sandbox)
+{
+	int r = sandbox->vmm ? vmm_resume(sandbox->vmm) : -ESRCH;
+
+	if (r < 0)
+		no_answer(sandbox, SV_EV_THAWED, r);
+}
+
+void sandbox_thaw(struct sandbox *sandbox)
+{
+	begin(sandbox, SLEEP_RESUME_VM);
+	resume_vm(sandbox);
+}
+
+/* ---- what comes back ---- */
+
+/* A VMM that still writes a snapshot, which nobody wants any more, refuses to resume: asked until the supervisor's deadline. */
+static void on_resumed(struct sandbox *sandbox, const struct err *err)
+{
+	if (!err) {
+		thaw_guest(sandbox);
+		return;
+	}
+	log_failure(LOG_LEVEL_WARN, "a VM does not resume yet", err, "sandbox", sandbox->id, NULL);
+	again_in(sandbox, THAW_RETRY_MS);
+}
+
+void sandbox_on_slept(const struct err *err, void *user)
+{
+	struct sandbox *sandbox = user;
+
+	if (sandbox->sleep_step == SLEEP_RESUME_VM) {
+		on_resumed(sandbox, err);
+		return;
+	}
+	if (sandbox->sleep_step != SLEEP_PAUSE_VM && sandbox->sleep_step != SLEEP_WRITE)
+		return; /* of an act that was ended */
+	if (err) {
+		end(sandbox, SV_EV_SNAPSHOT_DONE, err);
+	} else if (sandbox->sleep_step == SLEEP_PAUSE_VM) {
+		write_snapshot(sandbox);
+	} else {
+		sandbox->sleep_step = SLEEP_SYNC;
+		if (submit(sandbox, run_sync, on_synced, 0) < 0)
+			no_answer(sandbox, SV_EV_SNAPSHOT_DONE, -ENOMEM);
+	}
+}
+
+void sandbox_sleep_retry(struct sandbox *sandbox)
+{
+	if (sandbox->sleep_step == SLEEP_WAKE)
+		ask_wake(sandbox);
+	else if (sandbox->sleep_step == SLEEP_RESUME_VM)
+		resume_vm(sandbox);
+	else if (sandbox->sleep_step == SLEEP_THAW_GUEST)
+		thaw_guest(sandbox);
+}
