@@ -12,7 +12,7 @@
 	"`cpuCount` (1 to 32), `memoryMB`, `diskSizeMB`, `setupCommand` (run with `sh -c` before it is ready), "       \
 	"`setupTimeoutMs`, `secure`, `allow_internet_access` (true) and `network` {`allowOut`, `denyOut`: arrays of CIDR blocks, " \
 	"addresses and host names (`*.` before one: every name below it); what is allowed is so before what is denied}, `pool`, `queueTimeoutMs` (longest wait for room; 0: none), " \
-	"`region`, `labels` {string: string} and `cpuClass` that the node must have, `priority` (0 to 9, among the tenant's own). All optional; others " \
+	"`region`, `labels` {string: string} and `cpuClass` that the node must have, `priority` (0 to 9, among the tenant's own), `autoPause` (at the end of its time it is paused, not ended). All optional; others " \
 	"are ignored."
 #define SANDBOX_ANSWER                                                                             \
 	"Sandbox: `sandboxID templateID clientID alias envdVersion domain envdAccessToken trafficAccessToken`"
@@ -64,9 +64,17 @@ const struct api_route api_routes[] = {
 		"Replaces what a running sandbox may reach (E2B); what is left out is cleared. Connections that it forbids are closed.",
 		"`allow_internet_access` (true), `allowOut`, `denyOut` as of a create's `network`",
 		"204 when it is in force; 404; 400 INVALID_CIDR or INVALID_ARGUMENT naming the field" },
+	{ "POST", "/sandboxes/{id}/pause", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_pause,
+		"Puts a running sandbox to sleep (E2B): its processes, memory and disk are kept on its node, its memory and vCPUs are free "
+		"for others, and it counts against no quota.", "`memory`: true, optional",
+		"204 when it sleeps; 404; 409 when it does already; 503 when it could not be frozen, and runs on" },
+	{ "POST", "/sandboxes/{id}/resume", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_resume,
+		"Wakes a paused sandbox (E2B, older path).", "`timeout` s, optional (as it was created with)",
+		"201 " SANDBOX_ANSWER "; 404; 409 when it runs; 503 NO_CAPACITY while its node has no room for it" },
 	{ "POST", "/v2/sandboxes/{id}/connect", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_connect,
-		"Connects to a running sandbox (E2B); a paused one cannot be resumed yet.", "`timeout` s, optional",
-		"200 " SANDBOX_ANSWER "; 404" },
+		"Connects to a sandbox (E2B): sets the time that is left where one is named, and wakes a paused one.",
+		"`timeout` s, optional (a woken one: as it was created with)",
+		"200 " SANDBOX_ANSWER ", 201 when it was paused; 404; 503 NO_CAPACITY while its node has no room for it" },
 	{ "POST", "/sandboxes/{id}/connect", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_connect,
 		"The same (E2B, older path).", "as above", "as above" },
 	{ "POST", "/v1/explain", BY_ALL, SCOPE_REACH, API_JSON, api_explain,

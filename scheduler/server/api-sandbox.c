@@ -42,19 +42,17 @@ static json_t *view_for(const struct api_request *req, const struct sandbox_reco
 	return object;
 }
 
-/* Whether this tenant has a live sandbox of this id. */
-static bool is_own(const struct api_request *req, const char *id)
+bool api_sandbox_is_own(const struct api_request *req, const char *id)
 {
 	const char *tenant = fleet_sandbox_tenant(shell_fleet(req->server->shell), id);
 
 	return tenant && !strcmp(tenant, req->tenant);
 }
 
-/* 0, or the request was answered. */
-static int find(struct api_request *req, const char *id, struct sandbox_record *ret,
+int api_sandbox_find(struct api_request *req, const char *id, struct sandbox_record *ret,
 	struct fleet_sandbox_view *view)
 {
-	if (is_own(req, id) &&
+	if (api_sandbox_is_own(req, id) &&
 		fleet_sandbox_get(shell_fleet(req->server->shell), id, ret, view) == 0)
 		return 0;
 	api_sandbox_not_found(req);
@@ -85,7 +83,7 @@ void api_sandbox_get(struct api_request *req)
 	struct sandbox_record record;
 	struct fleet_sandbox_view view;
 
-	if (find(req, req->params[0], &record, &view) < 0)
+	if (api_sandbox_find(req, req->params[0], &record, &view) < 0)
 		return;
 	if (view.state == PUBLIC_STOPPING || view.state == PUBLIC_ENDED)
 		api_sandbox_not_found(req); /* it was killed: E2B's clients are told that it is gone */
@@ -333,7 +331,7 @@ void api_sandbox_list_v1(struct api_request *req)
 }
 
 /* ---- change ---- */
-static void on_changed(struct api_request *req, const struct fleet_reply *reply)
+void api_sandbox_on_changed(struct api_request *req, const struct fleet_reply *reply)
 {
 	if (err_is_set(&reply->err))
 		api_sandbox_fail(req, reply);
@@ -346,7 +344,7 @@ void api_sandbox_delete(struct api_request *req)
 {
 	struct fleet_sandbox_view view;
 
-	if (is_own(req, req->params[0]) &&
+	if (api_sandbox_is_own(req, req->params[0]) &&
 		fleet_sandbox_get(shell_fleet(req->server->shell), req->params[0], NULL, &view) ==
 			0 &&
 		view.state != PUBLIC_STOPPING && view.state != PUBLIC_ENDED)
@@ -364,13 +362,13 @@ void api_sandbox_delete_v1(struct api_request *req)
 		api_sandbox_not_found(req);
 		return;
 	}
-	event.destroy.request = api_await(req, on_changed);
+	event.destroy.request = api_await(req, api_sandbox_on_changed);
 	event.destroy.sandbox = req->params[0];
 	event.destroy.reason = END_REQUEST;
 	shell_step(req->server->shell, &event, NULL, NULL, NULL);
 }
 
-static void set_timeout(struct api_request *req, uint64_t timeout_s,
+void api_sandbox_set_timeout(struct api_request *req, uint64_t timeout_s,
 	void (*on_reply)(struct api_request *req, const struct fleet_reply *reply))
 {
 	struct fleet_event event = { .type = FLEET_SET_TIMEOUT };
@@ -396,10 +394,10 @@ void api_sandbox_timeout(struct api_request *req)
 	json_decref(body);
 	if (err_is_set(&err))
 		api_fail(req, &err);
-	else if (!is_own(req, req->params[0]))
+	else if (!api_sandbox_is_own(req, req->params[0]))
 		api_sandbox_not_found(req);
 	else
-		set_timeout(req, timeout_s, on_changed);
+		api_sandbox_set_timeout(req, timeout_s, api_sandbox_on_changed);
 }
 
 void api_sandbox_network(struct api_request *req)
@@ -415,50 +413,13 @@ void api_sandbox_network(struct api_request *req)
 	json_decref(body);
 	if (err_is_set(&err)) {
 		api_fail(req, &err);
-	} else if (!is_own(req, req->params[0])) {
+	} else if (!api_sandbox_is_own(req, req->params[0])) {
 		api_sandbox_not_found(req);
 	} else {
-		event.set_network.request = api_await(req, on_changed);
+		event.set_network.request = api_await(req, api_sandbox_on_changed);
 		event.set_network.sandbox = req->params[0];
 		event.set_network.network = &policy;
 		shell_step(req->server->shell, &event, NULL, NULL, NULL);
 	}
 	net_policy_deinit(&policy);
-}
-
-static void on_connected(struct api_request *req, const struct fleet_reply *reply)
-{
-	if (err_is_set(&reply->err) || !reply->sandbox)
-		api_sandbox_fail(req, reply);
-	else
-		api_answer(req, 200, view_sandbox_e2b(req->server, reply->sandbox));
-}
-
-/* E2B's connect to a running sandbox: its access token, and a new life time when one is named. */
-void api_sandbox_connect(struct api_request *req)
-{
-	json_t *body = api_json(req);
-	struct sandbox_record record;
-	struct fleet_sandbox_view view;
-	struct err err = ERR_NULL;
-	uint64_t timeout_s = 0;
-	int r;
-
-	if (!body)
-		return;
-	r = request_timeout(body, &timeout_s, &err);
-	json_decref(body);
-	if (r < 0) {
-		api_fail(req, &err);
-		return;
-	}
-	if (find(req, req->params[0], &record, &view) < 0)
-		return;
-	if (view.state == PUBLIC_STOPPING || view.state == PUBLIC_ENDED)
-		api_sandbox_not_found(req);
-	else if (timeout_s)
-		set_timeout(req, timeout_s, on_connected);
-	else
-		api_answer(req, 200, view_sandbox_e2b(req->server, &record));
-	sandbox_record_deinit(&record);
 }

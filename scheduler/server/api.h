@@ -161,9 +161,16 @@ bool api_may_see_tenant(const struct api_request *req, const char *tenant);
 /* Whether a list is of all that the key reaches, not of its tenant alone: asked for (scope=all), or it has none. */
 bool api_wants_all(const struct api_request *req);
 
-/* ---- api-sandbox.c, for api-create.c ---- */
+/* ---- api-sandbox.c, for api-create.c and api-sleep.c ---- */
 void api_sandbox_not_found(struct api_request *req);
 void api_sandbox_fail(struct api_request *req, const struct fleet_reply *reply);
+/* Whether this tenant has a live sandbox of this id. */
+bool api_sandbox_is_own(const struct api_request *req, const char *id);
+/* 0, or the request was answered. */
+int api_sandbox_find(struct api_request *req, const char *id, struct sandbox_record *ret, struct fleet_sandbox_view *view);
+void api_sandbox_set_timeout(struct api_request *req, uint64_t timeout_s,
+	void (*on_reply)(struct api_request *req, const struct fleet_reply *reply));
+void api_sandbox_on_changed(struct api_request *req, const struct fleet_reply *reply); /* 204, or the failure */
 
 /* ---- api-idempotency.c ---- */
 struct api_idempotency {
@@ -192,6 +199,8 @@ void api_sandbox_delete(struct api_request *req);
 void api_sandbox_delete_v1(struct api_request *req);
 void api_sandbox_timeout(struct api_request *req);
 void api_sandbox_network(struct api_request *req);
+void api_sandbox_pause(struct api_request *req);
+void api_sandbox_resume(struct api_request *req);
 void api_sandbox_connect(struct api_request *req);
 void api_explain(struct api_request *req);
 void api_node_list(struct api_request *req);

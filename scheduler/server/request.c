@@ -39,6 +39,36 @@ int request_timeout(const json_t *body, uint64_t *ret, struct err *reterr)
 	return json_get_u64(body, "timeout", 1, TIMEOUT_S_MAX, ret, reterr);
 }
 
+int request_keeps_memory(const json_t *body, const char *name, struct err *reterr)
+{
+	bool keeps = true;
+	int r = json_get_bool(body, name, &keeps, reterr);
+
+	if (r < 0 || keeps)
+		return r;
+	(void)err_set(reterr, FAIL_UNSUPPORTED, ENOTSUP, "%s: false is not supported: a pause keeps the memory", name);
+	err_add(reterr, "field", "%s", name);
+	return -ENOTSUP;
+}
+
+/* At the end of its life it is paused; that traffic wakes it is not built. */
+static int read_end(const json_t *body, struct sandbox_spec *spec, struct err *reterr)
+{
+	const json_t *resume = json_object_get(body, "autoResume");
+	bool wakes = false;
+	int r = json_get_bool(body, "autoPause", &spec->auto_pause, reterr);
+
+	if (r == 0)
+		r = request_keeps_memory(body, "autoPauseMemory", reterr);
+	if (r == 0 && json_is_object(resume))
+		r = json_get_bool(resume, "enabled", &wakes, reterr);
+	if (r < 0 || !wakes)
+		return r;
+	(void)err_set(reterr, FAIL_UNSUPPORTED, ENOTSUP, "autoResume is not supported: connect to a paused sandbox");
+	err_add(reterr, "field", "autoResume");
+	return -ENOTSUP;
+}
+
 /* The first of several names that is there. */
 static const char *first_of(const json_t *body, const char *a, const char *b)
 {
@@ -82,6 +112,8 @@ static int read_shape(const json_t *body, const struct options *options, struct 
 		r = json_get_string(body, "setupCommand", SPEC_TEXT_MAX, &setup, reterr);
 	if (r == 0)
 		r = json_get_bool(body, "secure", &spec->secure, reterr);
+	if (r == 0)
+		r = read_end(body, spec, reterr);
 	if (r < 0)
 		return r;
 	spec->timeout_s = (uint32_t)timeout;

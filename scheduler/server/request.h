@@ -40,4 +40,6 @@ int create_request_read_shape(const json_t *body, struct server *server, struct 
 int request_network_create(const json_t *body, struct net_policy *ret, struct err *reterr);
 int request_network_update(const json_t *body, struct net_policy *ret, struct err *reterr);
 /* `timeout` in seconds: 1 and more. */
+/* 0 unless the member is false: UNSUPPORTED, for a pause that keeps the disk alone is not built. */
+int request_keeps_memory(const json_t *body, const char *name, struct err *reterr);
 int request_timeout(const json_t *body, uint64_t *ret, struct err *reterr);

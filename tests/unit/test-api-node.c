@@ -520,6 +520,8 @@ static const struct {
 	{ "POST", "/sandboxes/*/timeout", "{\"timeout\":9}" },
 	{ "POST", "/v2/sandboxes/*/connect", "{}" },
 	{ "POST", "/sandboxes/*/connect", "{\"timeout\":9}" },
+	{ "POST", "/sandboxes/*/pause", "{}" },
+	{ "POST", "/sandboxes/*/resume", "{}" },
 	{ "DELETE", "/sandboxes/*", NULL },
 	{ "DELETE", "/v1/sandboxes/*", NULL },
 };

@@ -332,6 +332,7 @@ static void take_create(struct fake_node *node, const Croft__Envelope *envelope)
 	node->generation = command.generation;
 	node->took = command.took;
 	node->timeout_s = command.spec->timeout_s;
+	node->auto_pause = command.spec->auto_pause;
 	net_policy_deinit(&node->network);
 	ck_assert_int_eq(net_policy_copy(&command.spec->network, &node->network), 0);
 	create_command_deinit(&command);
@@ -363,6 +364,47 @@ static void take_network(struct fake_node *node, const Croft__NetworkUpdate *upd
 	ck_assert_ptr_nonnull(envelope.report);
 	node_send(node, &envelope);
 	croft__sandbox_report__free_unpacked(envelope.report, NULL);
+}
+
+/* `otherwise` is said with the failure, where there is one. */
+static void answer_sleep(struct fake_node *node, const char *operation, enum report_state done, enum report_state otherwise)
+{
+	bool is_done = !err_is_set(&node->sleep_failure);
+	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
+	struct sandbox_report report = { .generation = node->generation, .accepted = true, .state = is_done ? done : otherwise };
+
+	if (node->is_silent)
+		return;
+	report.version = ++node->version;
+	report.update_failure = node->sleep_failure;
+	COPY(report.sandbox, node->sandbox);
+	COPY(report.updated, is_done ? "" : operation);
+	envelope.body_case = CROFT__ENVELOPE__BODY_REPORT;
+	envelope.report = sandbox_report_encode(&report);
+	ck_assert_ptr_nonnull(envelope.report);
+	node_send(node, &envelope);
+	croft__sandbox_report__free_unpacked(envelope.report, NULL);
+}
+
+static void take_pause(struct fake_node *node, const Croft__PauseSandbox *message)
+{
+	struct pause_command command;
+
+	ck_assert_int_eq(pause_command_decode(message, &command, NULL), 0);
+	ck_assert_uint_ne(command.number, 0);
+	node->pauses++;
+	answer_sleep(node, command.operation, REPORT_PAUSED, REPORT_RUNNING);
+}
+
+static void take_resume(struct fake_node *node, const Croft__ResumeSandbox *message)
+{
+	struct resume_command command;
+
+	ck_assert_int_eq(resume_command_decode(message, &command, NULL), 0);
+	ck_assert_uint_ne(command.number, 0);
+	node->resumes++;
+	node->timeout_s = command.timeout_s;
+	answer_sleep(node, command.operation, REPORT_RUNNING, REPORT_PAUSED);
 }
 
 static void send_stream(struct fake_node *node, const char *data, size_t size, bool end)
@@ -453,6 +495,12 @@ static void on_message(const void *data, size_t size, void *user)
 		break;
 	case CROFT__ENVELOPE__BODY_NETWORK_UPDATE:
 		take_network(node, envelope->network_update);
+		break;
+	case CROFT__ENVELOPE__BODY_PAUSE:
+		take_pause(node, envelope->pause);
+		break;
+	case CROFT__ENVELOPE__BODY_RESUME:
+		take_resume(node, envelope->resume);
 		break;
 	case CROFT__ENVELOPE__BODY_DESTROY:
 		node->destroyed = true;
@@ -599,6 +647,7 @@ void node_send_hello(struct fake_node *node)
 	COPY(hello.hostname, "fake");
 	COPY(hello.version, "0.1.0");
 	COPY(hello.cpu_class, "amd-25-1");
+	hello.pauses = !node->is_older;
 	envelope.body_case = CROFT__ENVELOPE__BODY_HELLO;
 	envelope.hello = hello_encode(&hello);
 	node_send(node, &envelope);

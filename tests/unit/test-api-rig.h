@@ -94,6 +94,10 @@ struct fake_node {
 	struct net_policy network;  /* of the last create or change */
 	struct err network_failure; /* what it says to a change */
 	unsigned int network_updates;
+	bool auto_pause;          /* of the last create */
+	bool is_older;            /* it does not say that it can pause */
+	struct err sleep_failure; /* what it says to a pause or resume */
+	unsigned int pauses, resumes;
 	uint64_t telemetry_acked;
 	/* streams: what came, and what is answered to a request's head */
 	uint64_t stream;

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pause, resume and connect over HTTP, in E2B's shape, against a scheduler with a fake node.
+ */
+#include <check.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "lib/loop.h"
+#include "lib/suite.h"
+#include "unit/test-api-rig.h"
+
+static void open_all(struct rig *rig, struct fake_node *node, const char *body, char id[static ID_SIZE])
+{
+	rig_open(rig);
+	rig_template(rig, "base", "image");
+	node_join(node, rig);
+	rig_create(rig, node, body, id);
+}
+
+static void close_all(struct rig *rig, struct fake_node *node)
+{
+	node_close(node);
+	rig_close(rig);
+}
+
+static void expect_state(struct rig *rig, const char *id, const char *state)
+{
+	struct answer answer = rig_get(rig, rig->keys.tenant, "/sandboxes/*", id);
+
+	ck_assert_str_eq(json_string_value(json_object_get(answer.json, "state")), state);
+	answer_free(&answer);
+	answer = rig_get(rig, rig->keys.tenant, "/v1/sandboxes/*", id);
+	ck_assert_str_eq(json_string_value(json_object_get(answer.json, "state")), state);
+	answer_free(&answer);
+}
+
+static size_t count_listed(struct rig *rig, const char *state)
+{
+	char path[64];
+	struct answer answer;
+	size_t n;
+
+	(void)snprintf(path, sizeof(path), "/v2/sandboxes?state=%s", state);
+	answer = rig_call(rig, "GET", path, rig->keys.tenant, NULL);
+	n = json_array_size(answer.json);
+	answer_free(&answer);
+	return n;
+}
+
+static int post(struct rig *rig, const char *pattern, const char *id, const char *body)
+{
+	char path[96];
+	struct answer answer;
+	int status;
+
+	rig_path(path, sizeof(path), pattern, id);
+	answer = rig_call(rig, "POST", path, rig->keys.tenant, body);
+	status = answer.status;
+	if (status < 300 && strstr(pattern, "pause") == NULL) {
+		ck_assert_str_eq(json_string_value(json_object_get(answer.json, "sandboxID")), id);
+		ck_assert_uint_ge(json_string_length(json_object_get(answer.json, "envdAccessToken")), 32);
+	}
+	answer_free(&answer);
+	return status;
+}
+
+START_TEST(what_sleeps_is_woken_by_connect)
+{
+	struct rig rig;
+	struct fake_node node;
+	char id[ID_SIZE];
+
+	open_all(&rig, &node, "{\"timeout\":120}", id);
+	ck_assert_int_eq(post(&rig, "/sandboxes/*/resume", id, "{}"), 409);
+	ck_assert_int_eq(post(&rig, "/v2/sandboxes/*/connect", id, "{}"), 200);
+	ck_assert_int_eq(post(&rig, "/sandboxes/*/pause", id, "{}"), 204);
+	expect_state(&rig, id, "paused");
+	ck_assert_uint_eq(count_listed(&rig, "paused"), 1);
+	ck_assert_uint_eq(count_listed(&rig, "running"), 0);
+	rig_expect_id(&rig, "POST", "/sandboxes/*/pause", id, rig.keys.tenant, "{}", 409, "CONFLICT");
+	rig_expect_id(&rig, "POST", "/sandboxes/*/timeout", id, rig.keys.tenant, "{\"timeout\":5}", 409, "CONFLICT");
+	ck_assert_uint_eq(node.pauses, 1);
+	ck_assert_int_eq(post(&rig, "/v2/sandboxes/*/connect", id, "{\"timeout\":77}"), 201);
+	ck_assert_uint_eq(node.timeout_s, 77);
+	expect_state(&rig, id, "running");
+	ck_assert_int_eq(post(&rig, "/sandboxes/*/pause", id, "{}"), 204);
+	ck_assert_int_eq(post(&rig, "/sandboxes/*/connect", id, "{}"), 201); /* the older path */
+	ck_assert_uint_eq(node.timeout_s, 120);                              /* as it was created with */
+	ck_assert_int_eq(post(&rig, "/sandboxes/*/pause", id, "{\"memory\":true}"), 204);
+	ck_assert_int_eq(post(&rig, "/sandboxes/*/resume", id, "{\"timeout\":9}"), 201);
+	ck_assert_uint_eq(node.resumes, 3);
+	ck_assert_int_eq(post(&rig, "/sandboxes/*/pause", id, "{}"), 204);
+	rig_expect_id(&rig, "DELETE", "/sandboxes/*", id, rig.keys.tenant, NULL, 204, NULL);
+	loop_until(rig.base, &node.destroyed);
+	rig_expect_id(&rig, "POST", "/sandboxes/*/pause", id, rig.keys.tenant, "{}", 404, "SANDBOX_NOT_FOUND");
+	rig_expect_id(&rig, "POST", "/v2/sandboxes/*/connect", id, rig.keys.tenant, "{}", 404, "SANDBOX_NOT_FOUND");
+	close_all(&rig, &node);
+}
+END_TEST
+
+/* The node's own words reach the caller, and the sandbox is as it was. */
+START_TEST(what_its_node_cannot_is_told)
+{
+	struct rig rig;
+	struct fake_node node;
+	char id[ID_SIZE];
+
+	open_all(&rig, &node, "{}", id);
+	(void)err_set(&node.sleep_failure, FAIL_GUEST_FREEZE_FAILED, ETIMEDOUT, "It does not freeze.");
+	rig_expect_id(&rig, "POST", "/sandboxes/*/pause", id, rig.keys.tenant, "{}", 503, "GUEST_FREEZE_FAILED");
+	expect_state(&rig, id, "running");
+	node.sleep_failure = (struct err)ERR_NULL;
+	ck_assert_int_eq(post(&rig, "/sandboxes/*/pause", id, "{}"), 204);
+	(void)err_set(&node.sleep_failure, FAIL_CAPACITY_STALE, 0, "No room.");
+	rig_expect_id(&rig, "POST", "/v2/sandboxes/*/connect", id, rig.keys.tenant, "{}", 503, "CAPACITY_STALE");
+	expect_state(&rig, id, "paused");
+	close_all(&rig, &node);
+}
+END_TEST
+
+START_TEST(an_older_agent_is_not_asked)
+{
+	struct rig rig;
+	struct fake_node node = { .is_older = true };
+	char id[ID_SIZE];
+
+	rig_open(&rig);
+	rig_template(&rig, "base", "image");
+	node_join(&node, &rig);
+	node.is_older = true;
+	node_send_hello(&node);
+	rig_create(&rig, &node, "{}", id);
+	rig_expect_id(&rig, "POST", "/sandboxes/*/pause", id, rig.keys.tenant, "{}", 501, "PAUSE_UNSUPPORTED");
+	ck_assert_uint_eq(node.pauses, 0);
+	expect_state(&rig, id, "running");
+	close_all(&rig, &node);
+}
+END_TEST
+
+/* What is not built is refused by its name, never ignored. */
+START_TEST(what_is_not_built_is_refused)
+{
+	static const char *const creates[] = { "{\"autoPause\":true,\"autoPauseMemory\":false}", "{\"autoResume\":{\"enabled\":true}}" };
+	struct rig rig;
+	struct fake_node node;
+	char id[ID_SIZE];
+
+	open_all(&rig, &node, "{}", id);
+	rig_expect_id(&rig, "POST", "/sandboxes/*/pause", id, rig.keys.tenant, "{\"memory\":false}", 501, "UNSUPPORTED");
+	rig_expect_id(&rig, "POST", "/v2/sandboxes/*/connect", id, rig.keys.tenant, "{\"memory\":false}", 501, "UNSUPPORTED");
+	for (size_t i = 0; i < ARRAY_LEN(creates); i++)
+		rig_expect(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, creates[i], 501, "UNSUPPORTED");
+	rig_expect(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, "{\"autoPause\":7}", 400, "INVALID_ARGUMENT");
+	ck_assert_uint_eq(node.pauses + node.resumes, 0);
+	close_all(&rig, &node);
+}
+END_TEST
+
+/* The node pauses it by itself at the end of its time. */
+START_TEST(auto_pause_is_carried_and_shown)
+{
+	struct rig rig;
+	struct fake_node node;
+	struct answer answer;
+	json_t *lifecycle;
+	char id[ID_SIZE];
+
+	open_all(&rig, &node, "{\"autoPause\":true,\"autoResume\":{\"enabled\":false}}", id);
+	ck_assert(node.auto_pause);
+	answer = rig_get(&rig, rig.keys.tenant, "/sandboxes/*", id);
+	lifecycle = json_object_get(answer.json, "lifecycle");
+	ck_assert_str_eq(json_string_value(json_object_get(lifecycle, "onTimeout")), "pause");
+	answer_free(&answer);
+	node_report(&node, REPORT_PAUSED);
+	for (int i = 0; i < 500 && count_listed(&rig, "paused") == 0; i++)
+		loop_for(rig.base, 10);
+	expect_state(&rig, id, "paused");
+	ck_assert_int_eq(post(&rig, "/v2/sandboxes/*/connect", id, "{}"), 201);
+	close_all(&rig, &node);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("api-sleep");
+	TCase *tcase = tcase_create("api-sleep");
+
+	tcase_set_timeout(tcase, 120);
+	tcase_add_test(tcase, what_sleeps_is_woken_by_connect);
+	tcase_add_test(tcase, what_its_node_cannot_is_told);
+	tcase_add_test(tcase, an_older_agent_is_not_asked);
+	tcase_add_test(tcase, what_is_not_built_is_refused);
+	tcase_add_test(tcase, auto_pause_is_carried_and_shown);
+	suite_add_tcase(suite, tcase);
+	return suite_run(suite);
+}
