@@ -213,6 +213,25 @@ class Network(unittest.TestCase):
         stages = {s["stage"]: s for s in self.stack.cli_json("stages")["stages"]}
         self.assertGreaterEqual(stages["egress-policy"]["failed"], 1, stages)
 
+    def test_c_sleeps_and_wakes_in_another_slot(self):
+        """Another hardware address, another address, another resolver; a new uid and group; the policy is the same."""
+        look = "cat /sys/class/net/eth0/address; ip -4 addr show dev eth0 | grep -o 'inet [0-9.]*'; cat /etc/resolv.conf"
+        before, facts = self.in_guest(look).stdout.split(), self.facts(self.sandbox)
+        self.assertEqual(self.set_policy(allowOut=["web.example.test"], denyOut=["0.0.0.0/0"]), {})
+        self.stack.cli_ok("sandbox", "pause", self.sandbox)
+        self.assertFalse(facts[3].exists())
+        wait_for("its slot is gone but for the spare", 60 * PATIENCE, lambda: self.links() <= 1)
+        self.stack.cli_ok("sandbox", "resume", self.sandbox)
+        after = self.in_guest(look).stdout.split()
+        self.assertEqual(len(after), len(before))
+        for line, (old, new) in zip(("MAC", None, "address", None, "resolver"), zip(before, after)):
+            self.assertEqual(old != new, line is not None, (line, before, after))
+        self.assertTrue(self.facts(self.sandbox)[3].exists())
+        want = {"web.example.test": True, "other.example.test": False, OTHER: False, PRIVATE: False}
+        self.assertEqual({host: self.reaches(host) for host in want}, want)
+        self.stack.cli_ok("sandbox", "network", self.sandbox)
+        self.assertTrue(self.reaches(OTHER))
+
     def records_of(self, sandbox):
         """Of the node's telemetry, once the counters are there: they come behind the denials."""
         node = self.stack.cli_json("node", "list")[0]["id"]

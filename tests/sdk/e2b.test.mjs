@@ -117,6 +117,23 @@ test('a command that does not exist', async () => {
   await assert.rejects(sandbox.commands.connect(999999), NotFoundError)
 })
 
+test('pause keeps memory and processes, and connect wakes', async () => {
+  const handle = await sandbox.commands.run('read word; echo "$word"', { ...slow, background: true, stdin: true })
+  await sandbox.commands.run('echo kept >/dev/shm/kept', slow)
+  assert.equal(await sandbox.pause(slow), true)
+  assert.equal(await sandbox.isRunning(), false)
+  assert.equal((await sandbox.getInfo()).state, 'paused')
+  const paused = await Sandbox.list({ query: { state: ['paused'] } }).nextItems()
+  assert.ok(paused.some((one) => one.sandboxId === sandbox.sandboxId))
+  assert.equal(await sandbox.pause(slow), false)
+  sandbox = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 900_000, requestTimeoutMs: 300_000 })
+  assert.equal((await sandbox.getInfo()).state, 'running')
+  assert.equal((await sandbox.commands.run('cat /dev/shm/kept', slow)).stdout, 'kept\n')
+  const again = await sandbox.commands.connect(handle.pid, slow)
+  await sandbox.commands.sendStdin(handle.pid, 'awake\n')
+  assert.equal((await again.wait()).stdout, 'awake\n')
+})
+
 test('setTimeout and kill', async () => {
   await sandbox.setTimeout(600_000)
   assert.equal(await sandbox.kill(), true)
