@@ -245,7 +245,7 @@ void api_write_doc(FILE *out)
 		"- **Trace**: a request's `traceparent` (W3C) is the parent of what it causes, and every answer carries one.\n"
 		"- Times are RFC 3339 UTC; durations carry their unit in the name.\n"
 		"- Requests with the header `e2b-sandbox-id`, or for a host `<port>-<sandbox>.<domain>`, are relayed to the gateway of "
-		"the sandbox's node (its API, ports and files): 502 SANDBOX_GONE when it has ended, 503 NODE_UNREACHABLE while its node "
+		"the sandbox's node: 502 SANDBOX_GONE when it has ended, 503 NODE_UNREACHABLE while its node "
 		"is cut off. They need the sandbox's own `x-access-token`, no key.\n\n"
 		"| request | key | scope | what |\n|---|---|---|---|\n",
 		out);

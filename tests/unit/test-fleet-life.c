@@ -766,6 +766,31 @@ START_TEST(test_a_policy_that_the_node_has_is_taken)
 }
 END_TEST
 
+/* ---- an inventory that names another node's sandbox ---- */
+START_TEST(test_an_inventory_takes_nothing_from_another_node)
+{
+	const enum report_state said = _i ? REPORT_ENDED : REPORT_RUNNING;
+	struct sandbox_report claim = { .generation = 1, .version = 1000, .state = said, .accepted = true };
+	struct inventory inventory = { .complete = true, .number = 2, .sandboxes = &claim, .n = 1 };
+	struct fleet_event event;
+	struct sandbox_record record;
+	char owner[ID_SIZE];
+
+	run_one();
+	memcpy(owner, rig.node, ID_SIZE);
+	memcpy(claim.sandbox, rig.id, ID_SIZE);
+	claim.generation = rig.generation;
+	event = of_node(FLEET_NODE_INVENTORY, node_id(index_of(owner) == 0 ? 1 : 0));
+	event.inventory = &inventory;
+	feed(event);
+	ck_assert_int_eq(fleet_sandbox_get(rig.fleet, rig.id, &record, NULL), 0);
+	ck_assert_str_eq(record.node, owner);
+	ck_assert_int_eq(record.state, SANDBOX_RUNNING);
+	sandbox_record_deinit(&record);
+	ck_assert(rig.n_destroys == 0 || strcmp(rig.last_destroy_node, owner) != 0);
+}
+END_TEST
+
 /* ---- the CPU of a node ---- */
 
 /* What a hello says of it is placed by, in this life of the scheduler and the next, and can change. */
@@ -814,6 +839,7 @@ int main(void)
 	tcase_add_test(tc, test_restore);
 	tcase_add_test(tc, test_a_policy_is_recorded_when_its_node_has_it);
 	tcase_add_test(tc, test_a_policy_that_the_node_has_is_taken);
+	tcase_add_loop_test(tc, test_an_inventory_takes_nothing_from_another_node, 0, 2);
 	tcase_add_loop_test(tc, test_a_cpu_class_is_what_the_node_says, 0, 2);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);
