@@ -17,7 +17,7 @@
 
 static const struct command nouns[] = {
 	{ "sandbox", "VERB", "Create, use and end sandboxes.", NULL, commands_sandbox },
-	{ "stages", "[--all]", "Show how often and how fast each stage succeeds.", stages, NULL },
+	{ "stages", "[OPTION]...", "Show how often and how fast each stage succeeds, the product, and the weakest one.", stages, NULL },
 	{ "template", "VERB", "Import and list templates.", NULL, commands_template },
 	{ "node", "VERB", "Show, cordon, drain and remove nodes.", NULL, commands_node },
 	{ "token", "VERB", "Make, list and revoke join tokens.", NULL, commands_token },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * croft sandbox list, info, kill, stages, and croft stages: what there is, and what became of it.
+ * croft sandbox list, info, kill, stages: what there is, and what became of it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -141,35 +141,6 @@ int sandbox_stages(struct cli *cli, const struct command *command, int argc, cha
 	if (api_get(cli, &answer, &failure, "/v1/stages?sandbox=%s", argv[1]) < 0)
 		return print_failure(cli, "cannot show the stages", &failure);
 	return cli->json ? print_json(answer) : print_stage_records(answer);
-}
-
-int stages(struct cli *cli, const struct command *command, int argc, char **argv)
-{
-	static const struct list_view view = {
-		.heads = { "STAGE", "ATTEMPTS", "OK", "FAILED", "SKIPPED", "SUCCESS", "P50 ms", "P90 ms", "P99 ms" },
-		.members = { "stage", "attempts", "ok", "failed", "skipped", "success", "p50_ms", "p90_ms", "p99_ms" },
-	};
-	struct failure failure = { 0 };
-	json_t *answer = NULL;
-	bool all = false;
-	const struct arg args[] = { { "all", 'a', ARG_FLAG, &all, NULL, "Of all tenants (the provider's operator)." } };
-	enum args_result r = args_parse(cli, command, args, ARRAY_LEN(args), &argc, argv);
-	char product[32] = "-";
-	int status;
-
-	if (r != ARGS_OK)
-		return r == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
-	if (argc != 1)
-		return args_complain(command, "no arguments are taken");
-	if (api_get(cli, &answer, &failure, "/v1/stages%s", all ? "?scope=all" : "") < 0)
-		return print_failure(cli, "cannot show the stages", &failure);
-	if (cli->json)
-		return print_json(answer);
-	status = table_print(list_table(&view, json_object_get(answer, "stages")));
-	(void) text_of(answer, "product", product, sizeof(product));
-	(void) printf("success of a whole start: %s\n", product);
-	json_decref(answer);
-	return status;
 }
 
 const struct command commands_sandbox[] = {

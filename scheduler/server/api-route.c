@@ -83,10 +83,14 @@ const struct api_route api_routes[] = {
 		"200 {`nodes fitting excluded nearest lacking asked available largest largest_total cause change`}: how many nodes each "
 		"constraint excludes, what the nearest one lacks, and what would have to change" },
 	{ "GET", "/v1/stages", BY_ALL, SCOPE_REACH, API_NO_BODY, api_stages,
-		"The table of stages of this tenant; with `sandbox`, the records of one, live or ended.",
-		"query `sandbox`; `scope=all` for operators and planners: of all tenants that the key reaches",
-		"200 {`stages`: [{`stage what attempts ok failed skipped success p50_ms p90_ms p99_ms`}], `product`: the success rates "
-		"of a start multiplied}, or {`sandbox state trace attempts records failure`}" },
+		"Rates of stages of this tenant; with `sandbox`, the records of one, live or ended.",
+		"query `sandbox`; or `window` (`5m`, `24h`; without it all that is held), `pool node template version vcpus memoryMB tenant` "
+		"each as it is, `what_if=STAGE:SUCCESS`; `scope=all` for operators and planners: of all tenants that the key reaches",
+		"200 {`stages`: [{`stage what attempts ok failed saved skipped success low high p50_ms p90_ms p95_ms p99_ms codes`}], "
+		"`product`: the success rates of a start multiplied, `product_low product_high weakest from oldest newest as_of complete "
+		"dropped what_if`}: `low` and `high` bound an interval of 95 %, `saved` are failures whose start was ready at a later "
+		"attempt, `codes` are the three commonest with owner, remedy and the latest example, `complete` is false where older "
+		"facts of that time were dropped, and how many in all; or {`sandbox state trace attempts records failure`}" },
 
 	{ "GET", "/v1/templates", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_template_list,
 		"Templates of this tenant and everybody's.", "",

@@ -62,27 +62,13 @@ static void on_history(struct api_request *req, struct sandbox_record *record)
 		no_sandbox(req);
 }
 
-static bool is_own(const char *tenant, const void *user)
-{
-	const struct api_request *req = user;
-
-	return !strcmp(tenant, req->tenant);
-}
-
-static bool is_reached(const char *tenant, const void *user)
-{
-	return api_may_see_tenant(user, tenant);
-}
-
 void api_stages(struct api_request *req)
 {
 	const char *id = api_query(req, "sandbox");
 	struct sandbox_record record;
 
 	if (!id) {
-		api_answer(req, 200,
-			telemetry_stages_json(req->server->telemetry,
-				api_wants_all(req) ? is_reached : is_own, req));
+		api_stage_rates(req);
 		return;
 	}
 	if (!id_is_valid(id)) {

@@ -10,7 +10,7 @@
 
 #include "base/table.h"
 #include "server/codec.h"
-#include "server/histogram.h"
+#include "telemetry/histogram.h"
 #include "server/message.h"
 #include "server/ops.h"
 #include "server/shell.h"
@@ -22,12 +22,6 @@
 struct stage_count {
 	uint64_t ok, failed, skipped;
 	struct histogram took; /* of those that ran */
-};
-
-struct tenant_stages {
-	char tenant[ID_NAME_MAX + 1];
-	struct stage_count stages[STAGE_MAX_];
-	UT_hash_handle hh;
 };
 
 /* One record as it is shown to people. */
@@ -66,7 +60,8 @@ struct counted {
 struct telemetry {
 	struct server *server;
 	struct counted *counted;
-	struct tenant_stages *tenants;
+	struct facts *facts;
+	struct stage_count totals[STAGE_MAX_]; /* of everything since the start, for the metrics */
 	struct node_telemetry *nodes;
 };
 
@@ -75,6 +70,10 @@ int telemetry_new(struct telemetry **ret, struct server *server, struct err *ret
 	*ret = calloc(1, sizeof(**ret));
 	if (!*ret)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for telemetry");
+	if (facts_new(&(*ret)->facts, FACTS_MAX) < 0) {
+		free(TAKE(*ret));
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for telemetry");
+	}
 	(*ret)->server = server;
 	return 0;
 }
@@ -94,6 +93,7 @@ void telemetry_free(struct telemetry *telemetry)
 	if (!telemetry)
 		return;
 	telemetry_reset_stages(telemetry);
+	(void)facts_free(telemetry->facts);
 	free_nodes(telemetry);
 	free(telemetry);
 }
@@ -101,57 +101,60 @@ void telemetry_free(struct telemetry *telemetry)
 /* ---- the table of stages ---- */
 void telemetry_reset_stages(struct telemetry *telemetry)
 {
-	struct tenant_stages *tenant, *next;
 	struct counted *counted, *next_counted;
 
-	HASH_ITER (hh, telemetry->tenants, tenant, next) {
-		HASH_DEL(telemetry->tenants, tenant);
-		free(tenant);
-	}
+	facts_clear(telemetry->facts);
+	memset(telemetry->totals, 0, sizeof(telemetry->totals));
 	HASH_ITER (hh, telemetry->counted, counted, next_counted) {
 		HASH_DEL(telemetry->counted, counted);
 		free(counted);
 	}
 }
 
-static void count_stage(
-	struct telemetry *telemetry, const struct stage_record *record, const char *tenant_name)
+static void add_total(struct telemetry *telemetry, const struct stage_record *record)
 {
-	struct tenant_stages *tenant = NULL;
-	struct stage_count *count;
+	struct stage_count *count = &telemetry->totals[record->stage];
 
-	HASH_FIND_STR(telemetry->tenants, tenant_name, tenant);
-	if (!tenant) {
-		tenant = calloc(1, sizeof(*tenant));
-		if (!tenant)
-			return; /* a count is lost, nothing else */
-		COPY(tenant->tenant, tenant_name);
-		HASH_ADD_STR(telemetry->tenants, tenant, tenant);
-	}
+	count->ok += record->outcome == RESULT_OK;
+	count->failed += record->outcome == RESULT_FAILED;
+	count->skipped += record->outcome == RESULT_SKIPPED;
+	if (record->outcome == RESULT_OK || record->outcome == RESULT_FAILED)
+		histogram_add(&count->took, record->took_us);
+}
+
+/* `about`: what is known besides; the rest of it comes from the record. */
+static void count_stage(struct telemetry *telemetry, const struct stage_record *record, struct stage_fact about)
+{
+	struct fleet_node_view view;
+
 	if ((unsigned int)record->stage >= STAGE_MAX_)
 		return;
-	count = &tenant->stages[record->stage];
-	switch (record->outcome) {
-	case RESULT_OK:
-		count->ok++;
-		histogram_add(&count->took, record->took_us);
-		break;
-	case RESULT_FAILED:
-		count->failed++;
-		histogram_add(&count->took, record->took_us);
-		break;
-	case RESULT_SKIPPED:
-		count->skipped++;
-		break;
-	case RESULT_NONE:
-	case RESULT_MAX_:
-		break;
+	about.when_us = record->began_us;
+	about.took_us = record->took_us;
+	about.stage = record->stage;
+	about.outcome = record->outcome;
+	about.code = record->failure.code;
+	about.attempt = record->attempt;
+	about.trace = record->trace.trace_id;
+	if (*record->node)
+		about.node = record->node;
+	if (about.node && fleet_node_get(shell_fleet(telemetry->server->shell), about.node, &view) == 0) {
+		about.version = view.record->version;
+		about.pool = about.pool ? about.pool : view.record->pool;
 	}
+	add_total(telemetry, record);
+	facts_add(telemetry->facts, &about);
 }
 
 void telemetry_count_sandbox(
 	struct telemetry *telemetry, const struct sandbox_record *record, bool is_over)
 {
+	const struct stage_fact about = { .sandbox = record->id,
+		.tenant = record->tenant,
+		.pool = record->pool,
+		.template_name = record->spec->template_name,
+		.vcpus = record->spec->vcpus,
+		.memory_mib = record->spec->memory_mib };
 	struct counted *counted = NULL;
 	size_t from, n = record->n_stages;
 
@@ -161,7 +164,7 @@ void telemetry_count_sandbox(
 	if (record->state == SANDBOX_DISPATCHED && n > 0 && record->stages[n - 1].stage == STAGE_PLACE)
 		n--;
 	for (size_t i = from; i < n; i++)
-		count_stage(telemetry, &record->stages[i], record->tenant);
+		count_stage(telemetry, &record->stages[i], about);
 	if (!counted && !is_over) {
 		counted = calloc(1, sizeof(*counted));
 		if (!counted)
@@ -177,77 +180,21 @@ void telemetry_count_sandbox(
 	}
 }
 
-static bool all_tenants(const char *tenant, const void *user)
-{
-	(void)tenant;
-	(void)user;
-	return true;
-}
-
-static void sum(const struct telemetry *telemetry,
-	bool (*wanted)(const char *tenant, const void *user), const void *user, enum fail_stage stage,
-	struct stage_count *ret)
-{
-	memset(ret, 0, sizeof(*ret));
-	for (const struct tenant_stages *t = telemetry->tenants; t; t = t->hh.next) {
-		const struct stage_count *count = &t->stages[stage];
-
-		if (!wanted(t->tenant, user))
-			continue;
-		ret->ok += count->ok;
-		ret->failed += count->failed;
-		ret->skipped += count->skipped;
-		if (count->took.n)
-			histogram_merge(&ret->took, &count->took);
-	}
-}
-
 void telemetry_totals(
 	const struct telemetry *telemetry, enum fail_stage stage, struct stage_totals *ret)
 {
-	struct stage_count count;
+	const struct stage_count *count = &telemetry->totals[stage];
 
-	sum(telemetry, all_tenants, NULL, stage, &count);
-	ret->ok = count.ok;
-	ret->failed = count.failed;
-	ret->skipped = count.skipped;
-	ret->p50_ms = histogram_quantile(&count.took, 0.50) / 1000.0;
-	ret->p99_ms = histogram_quantile(&count.took, 0.99) / 1000.0;
+	ret->ok = count->ok;
+	ret->failed = count->failed;
+	ret->skipped = count->skipped;
+	ret->p50_ms = histogram_quantile(&count->took, 0.50) / 1000.0;
+	ret->p99_ms = histogram_quantile(&count->took, 0.99) / 1000.0;
 }
 
-json_t *telemetry_stages_json(const struct telemetry *telemetry,
-	bool (*wanted)(const char *tenant, const void *user), const void *user)
+const struct facts *telemetry_facts(const struct telemetry *telemetry)
 {
-	json_t *list = json_array();
-	double product = 1.0;
-	bool any = false;
-
-	for (unsigned int i = 1; i < STAGE_MAX_; i++) {
-		enum fail_stage stage = (enum fail_stage)i;
-		bool is_start = stage >= STAGE_ADMIT && stage <= STAGE_READY;
-		struct stage_count c;
-		double success;
-
-		sum(telemetry, wanted, user, stage, &c);
-		if (!is_start && c.ok + c.failed + c.skipped == 0)
-			continue;
-		success = c.ok + c.failed ? (double)c.ok / (double)(c.ok + c.failed) : 1.0;
-		if (is_start && c.ok + c.failed) {
-			product *= success;
-			any = true;
-		}
-		(void)json_array_append_new(list,
-			json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f}", "stage",
-				stage_name(stage), "what", stage_what(stage), "attempts",
-				(json_int_t)(c.ok + c.failed), "ok", (json_int_t)c.ok, "failed",
-				(json_int_t)c.failed, "skipped", (json_int_t)c.skipped, "success",
-				c.ok + c.failed ? json_real(success) : json_null(), "p50_ms",
-				histogram_quantile(&c.took, 0.50) / 1000.0, "p90_ms",
-				histogram_quantile(&c.took, 0.90) / 1000.0, "p99_ms",
-				histogram_quantile(&c.took, 0.99) / 1000.0));
-	}
-	return json_pack(
-		"{s:o, s:o}", "stages", list, "product", any ? json_real(product) : json_null());
+	return telemetry->facts;
 }
 
 /* ---- records of nodes ---- */
@@ -331,7 +278,8 @@ static void take_record(struct telemetry *telemetry, struct node_telemetry *node
 			(void)snprintf(recent.detail, sizeof(recent.detail), "%.*s", DETAIL_SIZE - 1, stage.failure.msg);
 		tenant = fleet_sandbox_tenant(fleet, stage.sandbox);
 		if (is_counted_here(stage.stage))
-			count_stage(telemetry, &stage, tenant ? tenant : "");
+			count_stage(telemetry, &stage,
+				(struct stage_fact){ .sandbox = stage.sandbox, .tenant = tenant, .node = node->node });
 		break;
 	case CROFT__TELEMETRY_RECORD__BODY_GAP:
 		COPY(recent.what, "gap");

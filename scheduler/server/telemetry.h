@@ -5,7 +5,7 @@
  * TELEMETRY_KEEP batches of each node are kept) and acknowledged when that is durable. What a spool had no room
  * for, and what it lost, is counted and shown.
  *
- * The table of stages is per tenant, in memory, and made again at start from live sandboxes, history and the kept
+ * The facts of stages (telemetry/facts.h) are in memory, and made again at start from live sandboxes, history and the kept
  * batches. Stages of a start are counted from the sandbox's record when it is durable, each once, whoever repeats
  * them; those of a sandbox's life (exec, files, ...) come with the nodes' batches.
  */
@@ -16,6 +16,7 @@
 #include "pb/link.pb-c.h"
 #include "server/link.h"
 #include "server/server.h"
+#include "telemetry/facts.h"
 
 #define TELEMETRY_KEEP 256   /* batches of each node in the store */
 #define TELEMETRY_RECENT 256 /* records of each node in memory */
@@ -35,10 +36,8 @@ void telemetry_reset_stages(struct telemetry *telemetry);
 void telemetry_count_sandbox(
 	struct telemetry *telemetry, const struct sandbox_record *record, bool is_over);
 
-/* The table: {"stages": [{"stage", "attempts", "ok", "failed", "skipped", "success", "p50_ms", ...}], "product"}.
- * Of the tenants that `wanted` says yes to; "" is a sandbox that nobody knows any more. */
-json_t *telemetry_stages_json(const struct telemetry *telemetry,
-	bool (*wanted)(const char *tenant, const void *user), const void *user);
+/* Every stage that was counted: of a start with what its sandbox is, of a sandbox's life with its node and tenant. */
+const struct facts *telemetry_facts(const struct telemetry *telemetry);
 /* {"received", "acked", "repeated", "gaps", "lost"} of a node: gaps are what its spool said that it had no room for,
  * lost is what never came. */
 json_t *telemetry_node_json(const struct telemetry *telemetry, const char *node);

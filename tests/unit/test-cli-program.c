@@ -236,6 +236,14 @@ static void answer(struct http_request *req, const char *body)
 		ck_assert_int_eq(http_respond_json(req, 201, "{\"id\":\"x\",\"file\":\"# croft join token\\nkey = 1\\n\"}"), 0);
 	else if (!strncmp(path, "/v1/templates/", 14))
 		ck_assert_int_eq(http_respond_json(req, 201, "{\"name\":\"base\",\"version\":3}"), 0);
+	else if (!strncmp(path, "/v1/stages", 10) && http_query(req, "scope"))
+		ck_assert_int_eq(http_respond_json(req, 200, "{\"stages\":[{\"stage\":\"vmm\",\"attempts\":3,\"failed\":1,"
+			"\"saved\":0,\"skipped\":2,\"success\":0.66666,\"low\":0.2077,\"high\":0.9385,\"p50_ms\":12.0,"
+			"\"p95_ms\":1500.0,\"p99_ms\":1500.0,\"codes\":[{\"code\":\"KERNEL_MISSING\",\"n\":1,"
+			"\"owner\":\"cust\\u001b[2Jomer\",\"sandbox\":\"s1\",\"remedy\":\"Put it back.\"}]},{\"stage\":\"setup\","
+			"\"attempts\":0,\"failed\":0,\"saved\":0,\"skipped\":3,\"success\":null,\"codes\":[]}],\"product\":0.66666,"
+			"\"product_low\":0.3,\"product_high\":1.0,\"weakest\":\"vmm\",\"complete\":false,\"dropped\":7,"
+			"\"what_if\":{\"stage\":\"vmm\",\"success\":0.999,\"product\":0.999}}"), 0);
 	else if (!strcmp(path, "/v1/stages"))
 		ck_assert_int_eq(http_respond_json(req, 200, "{\"records\":[{\"stage\":\"vmm\",\"outcome\":\"failed\","
 			"\"took_us\":12000,\"attempt\":1,\"node\":\"n1\",\"failure\":{\"code\":\"KERNEL_MISSING\"}}]}"), 0);
@@ -606,6 +614,18 @@ static const struct {
 	{ "sandbox rm", "running", 2, NULL, "usage", NULL },
 	{ "sandbox stages " ID, "running", 0, "vmm    failed   12 ms  1        n1    KERNEL_MISSING", NULL,
 		"GET /v1/stages?sandbox=" ID },
+	{ "stages", "running", 0, "vmm    3         1       0      2        0.6667   0.2077 to 0.9385  12 ms  1500 ms  1500 ms", NULL,
+		"GET /v1/stages?scope=own " },
+	{ "stages", "running", 0, "setup  0         0       0      3        -        -", NULL, NULL },
+	{ "stages", "running", 0, "success of a whole start: 0.6667 (0.3000 to 1.0000)\n"
+		"weakest stage: vmm, 0.6667 of its attempts succeed\n"
+		"  KERNEL_MISSING, 1x, owner cust?[2Jomer, last at sandbox s1: Put it back.\n"
+		"if vmm succeeded at 0.9990: 0.9990\n"
+		"not all of that time is held any more: 7 older facts are gone\n", NULL, NULL },
+	{ "stages -a -w 24h --pool a&b --vcpus 2 --memory 1G --what-if vmm:0.9", "running", 0, "vmm", NULL,
+		"GET /v1/stages?scope=all&window=86400000ms&vcpus=2&memoryMB=1024&pool=a%26b&what_if=vmm%3A0.9 " },
+	{ "stages --window soon", "running", 2, NULL, "window", NULL },
+	{ "stages -o json", "running", 0, "\"product_low\"", NULL, NULL },
 	{ "node list", "running", 0, "a?[2Jb", NULL, "GET /v1/nodes" },
 	{ "node ls -o json", "running", 0, "\"hostname\"", NULL, NULL },
 	{ "token create --pool p --ttl 1h --label a=b", "running", 0, "# croft join token\nkey = 1\n", NULL,

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How facts are kept; for facts.c and rates.c.
+ */
+#pragma once
+
+#include "base/table.h"
+#include "telemetry/facts.h"
+
+enum fact_name { FACT_TENANT, FACT_POOL, FACT_NODE, FACT_TEMPLATE, FACT_VERSION, FACT_NAME_MAX_ };
+
+struct name {
+	size_t refs;
+	UT_hash_handle hh;
+	char text[];
+};
+
+struct kept_fact {
+	int64_t when_us, took_us;
+	struct name *names[FACT_NAME_MAX_];
+	uint64_t memory_mib;
+	uint32_t vcpus, attempt;
+	enum fail_stage stage;
+	enum outcome outcome;
+	enum fail_code code;
+	bool is_saved;
+	char sandbox[ID_SIZE], trace[FACT_TRACE_SIZE];
+};
+
+struct facts {
+	struct kept_fact *ring;
+	size_t max, first, n;
+	uint64_t n_dropped;     /* that found no room any more, or no memory */
+	int64_t dropped_until_us; /* the latest beginning among them */
+	struct name *names;
+};
+
+static inline struct kept_fact *facts_at(const struct facts *facts, size_t i)
+{
+	return &facts->ring[(facts->first + i) % facts->max];
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is known of stages, one fact per attempt, in the order in which it was heard: a ring of a fixed size, so that its
+ * memory is bounded whatever nodes say, and the oldest goes first. How much it still covers is part of every answer
+ * (rates.h). Pure: no clock, no I/O.
+ *
+ * Names (tenant, pool, node, template, version) are kept once each, and as long as a fact has them.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/failure.h"
+#include "base/id.h"
+#include "wire/records.h"
+
+#define FACTS_MAX 131072u /* about 20 MiB: ten thousand starts */
+#define FACT_TRACE_SIZE 33
+
+/* One attempt at one stage. Texts are borrowed; NULL is "". */
+struct stage_fact {
+	int64_t when_us; /* it began, since the epoch, as its maker's clock had it */
+	int64_t took_us;
+	enum fail_stage stage;
+	enum outcome outcome;
+	enum fail_code code; /* of a failed one */
+	uint32_t attempt;    /* of its sandbox's start, from 1 */
+	uint32_t vcpus;      /* 0, memory too: not known, as of what happens in a sandbox's life */
+	uint64_t memory_mib;
+	const char *sandbox, *trace;
+	const char *tenant, *pool, *node, *template_name, *version; /* the node's version of croft */
+};
+
+struct facts;
+
+/* Room for `max` of them. 0 or -ENOMEM. */
+int facts_new(struct facts **ret, size_t max);
+struct facts *facts_free(struct facts *facts); /* NULL, always */
+void facts_clear(struct facts *facts);
+/* Copies. What finds no memory is counted as dropped. One of a later attempt that is ready marks its sandbox's failures as
+ * saved by a retry. */
+void facts_add(struct facts *facts, const struct stage_fact *fact);

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See rates.h.
+ */
+#include "telemetry/rates.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "telemetry/facts-private.h"
+#include "telemetry/histogram.h"
+
+#define Z 1.959963984540054 /* of the normal distribution, two-sided 95 % */
+
+/* What is counted on the way to a struct rates. */
+struct sums {
+	struct histogram took[STAGE_MAX_];
+	uint64_t codes[STAGE_MAX_][FAIL_MAX_];
+	const struct kept_fact *latest[STAGE_MAX_][FAIL_MAX_];
+};
+
+bool rate_is_of_start(enum fail_stage stage)
+{
+	return stage >= STAGE_ADMIT && stage <= STAGE_READY;
+}
+
+void rate_interval(uint64_t ok, uint64_t n, double *ret_low, double *ret_high)
+{
+	double total = (double) n, p = n ? (double) ok / total : 0.0;
+	double middle, half;
+
+	if (n == 0) {
+		*ret_low = 0.0;
+		*ret_high = 1.0;
+		return;
+	}
+	middle = (p + Z * Z / (2 * total)) / (1 + Z * Z / total);
+	half = Z / (1 + Z * Z / total) * sqrt(p * (1 - p) / total + Z * Z / (4 * total * total));
+	*ret_low = ok == 0 ? 0.0 : MAX(middle - half, 0.0);
+	*ret_high = ok == n ? 1.0 : MIN(middle + half, 1.0);
+}
+
+static bool is_name(const struct kept_fact *fact, enum fact_name which, const char *wanted)
+{
+	return !wanted || !strcmp(fact->names[which]->text, wanted);
+}
+
+static bool takes(const struct facts_filter *filter, const struct kept_fact *fact)
+{
+	return fact->when_us >= filter->from_us && (filter->to_us == 0 || fact->when_us < filter->to_us) &&
+		is_name(fact, FACT_TENANT, filter->tenant) && is_name(fact, FACT_POOL, filter->pool) &&
+		is_name(fact, FACT_NODE, filter->node) && is_name(fact, FACT_TEMPLATE, filter->template_name) &&
+		is_name(fact, FACT_VERSION, filter->version) && (filter->vcpus == 0 || fact->vcpus == filter->vcpus) &&
+		(filter->memory_mib == 0 || fact->memory_mib == filter->memory_mib) &&
+		(!filter->sees || filter->sees(fact->names[FACT_TENANT]->text, filter->user));
+}
+
+static void count(struct rates *rates, struct sums *sums, const struct kept_fact *fact)
+{
+	struct stage_rate *rate;
+
+	if ((unsigned int) fact->stage >= STAGE_MAX_)
+		return;
+	rate = &rates->stages[fact->stage];
+	if (fact->outcome == RESULT_OK)
+		rate->ok++;
+	else if (fact->outcome == RESULT_SKIPPED)
+		rate->skipped++;
+	else if (fact->outcome == RESULT_FAILED)
+		rate->failed++;
+	else
+		return;
+	if (fact->outcome != RESULT_SKIPPED)
+		histogram_add(&sums->took[fact->stage], fact->took_us);
+	if (fact->outcome == RESULT_FAILED && (unsigned int) fact->code < FAIL_MAX_) {
+		rate->saved += fact->is_saved;
+		sums->codes[fact->stage][fact->code]++;
+		sums->latest[fact->stage][fact->code] = fact;
+	}
+	if (rates->oldest_us == 0 || fact->when_us < rates->oldest_us)
+		rates->oldest_us = fact->when_us;
+	rates->newest_us = MAX(rates->newest_us, fact->when_us);
+}
+
+/* The commonest first, of equal ones the one that stands first in failure.def. */
+static void pick_codes(struct stage_rate *rate, uint64_t counts[FAIL_MAX_], const struct kept_fact *const latest[FAIL_MAX_])
+{
+	while (rate->n_codes < RATE_CODES_MAX) {
+		size_t best = 0;
+
+		for (size_t i = 0; i < FAIL_MAX_; i++)
+			if (counts[i] > counts[best])
+				best = i;
+		if (counts[best] == 0)
+			return;
+		rate->codes[rate->n_codes++] = (struct rate_code) { .code = (enum fail_code) best, .n = counts[best],
+			.trace = latest[best]->trace, .sandbox = latest[best]->sandbox,
+			.pool = latest[best]->names[FACT_POOL]->text, .node = latest[best]->names[FACT_NODE]->text };
+		counts[best] = 0;
+	}
+}
+
+/* The most that a product of 0 may be: the most of the stage that was never passed. */
+static double nothing_of(const struct rates *rates)
+{
+	double most = 1.0;
+
+	for (unsigned int i = 1; i < STAGE_MAX_; i++)
+		if (rate_is_of_start((enum fail_stage) i) && rates->stages[i].ok == 0 && rates->stages[i].failed > 0)
+			most = MIN(most, rates->stages[i].high);
+	return most;
+}
+
+/* The interval of a product, in logarithms around its own: the variance of each rate is that of a rate to which two successes
+ * and two failures were added (as Agresti and Coull do), so that a stage which never failed adds its share of doubt too. */
+static void multiply(struct rates *rates)
+{
+	double variance = 0.0;
+
+	rates->product = 1.0;
+	rates->weakest = STAGE_MAX_;
+	for (unsigned int i = 1; i < STAGE_MAX_; i++) {
+		const struct stage_rate *rate = &rates->stages[i];
+		double n = (double) (rate->ok + rate->failed), p = ((double) rate->ok + 2) / (n + 4);
+
+		if (!rate_is_of_start((enum fail_stage) i) || rate->ok + rate->failed == 0)
+			continue;
+		rates->has_product = true;
+		rates->product *= rate->success;
+		variance += (1 - p) / ((n + 4) * p);
+		if (rate->failed > 0 && (rates->weakest == STAGE_MAX_ || rate->success < rates->stages[rates->weakest].success))
+			rates->weakest = (enum fail_stage) i;
+	}
+	rates->low = rates->product * exp(-Z * sqrt(variance));
+	rates->high = rates->product > 0.0 ? MIN(rates->product * exp(Z * sqrt(variance)), 1.0) : nothing_of(rates);
+}
+
+int facts_rates(const struct facts *facts, const struct facts_filter *filter, struct rates *ret)
+{
+	struct sums *sums = calloc(1, sizeof(*sums));
+
+	if (!sums)
+		return -ENOMEM;
+	memset(ret, 0, sizeof(*ret));
+	for (size_t i = 0; i < facts->n; i++)
+		if (takes(filter, facts_at(facts, i)))
+			count(ret, sums, facts_at(facts, i));
+	for (size_t i = 1; i < STAGE_MAX_; i++) {
+		struct stage_rate *rate = &ret->stages[i];
+		const uint64_t n = rate->ok + rate->failed;
+
+		rate->success = n ? (double) rate->ok / (double) n : 1.0;
+		rate_interval(rate->ok, n, &rate->low, &rate->high);
+		rate->p50_ms = histogram_quantile(&sums->took[i], 0.50) / 1000.0;
+		rate->p90_ms = histogram_quantile(&sums->took[i], 0.90) / 1000.0;
+		rate->p95_ms = histogram_quantile(&sums->took[i], 0.95) / 1000.0;
+		rate->p99_ms = histogram_quantile(&sums->took[i], 0.99) / 1000.0;
+		pick_codes(rate, sums->codes[i], sums->latest[i]);
+	}
+	multiply(ret);
+	ret->n_dropped = facts->n_dropped;
+	ret->is_complete = facts->n_dropped == 0 || facts->dropped_until_us < filter->from_us;
+	free(sums);
+	return 0;
+}
+
+double rates_what_if(const struct rates *rates, enum fail_stage stage, double success)
+{
+	double product = 1.0;
+
+	for (unsigned int i = 1; i < STAGE_MAX_; i++) {
+		const struct stage_rate *rate = &rates->stages[i];
+
+		if (rate_is_of_start((enum fail_stage) i) && rate->ok + rate->failed > 0)
+			product *= i == (unsigned int) stage ? success : rate->success;
+	}
+	return product;
+}
