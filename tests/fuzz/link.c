@@ -121,7 +121,8 @@ static const struct dispatch_row rows[] = { ROW(ENROLL, on_any), ROW(HELLO, on_h
 	ROW(INVENTORY, on_inventory), ROW(REPORT, on_report), ROW(CAPACITY, on_capacity), ROW(TELEMETRY, on_telemetry),
 	ROW(IMAGE_REQUEST, on_any), ROW(STREAM_DATA, on_any), ROW(STREAM_CREDIT, on_any), ROW(STREAM_CLOSE, on_any),
 	ROW(REFUSED, on_refused), ROW(WELCOME, on_welcome), ROW(CREATE, on_create), ROW(DESTROY, on_destroy),
-	ROW(UPDATE, on_update), ROW(NETWORK_UPDATE, on_network_update), ROW(REPORT_ACK, on_report_ack), ROW(DESIRED, on_desired) };
+	ROW(UPDATE, on_update), ROW(NETWORK_UPDATE, on_network_update), ROW(PAUSE, on_pause),
+	ROW(RESUME, on_resume), ROW(REPORT_ACK, on_report_ack), ROW(DESIRED, on_desired) };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
