@@ -105,7 +105,7 @@ static json_t *view_rate(const struct server *server, enum fail_stage stage, con
 	for (size_t i = 0; i < rate->n_codes; i++)
 		(void)json_array_append_new(codes, view_code(server, &rate->codes[i]));
 	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:o}", "stage",
-		stage_name(stage), "what", stage_what(stage), "attempts", (json_int_t)(rate->ok + rate->failed), "ok",
+		stage_name(stage), "what", stage_what(stage), "attempts", (json_int_t)(rate->ok + rate->failed + rate->saved), "ok",
 		(json_int_t)rate->ok, "failed", (json_int_t)rate->failed, "saved", (json_int_t)rate->saved, "skipped",
 		(json_int_t)rate->skipped, "success", was_tried ? json_real(rate->success) : json_null(), "low",
 		was_tried ? json_real(rate->low) : json_null(), "high", was_tried ? json_real(rate->high) : json_null(),

@@ -88,8 +88,8 @@ const struct api_route api_routes[] = {
 		"each as it is, `what_if=STAGE:SUCCESS`; `scope=all` for operators and planners: of all tenants that the key reaches",
 		"200 {`stages`: [{`stage what attempts ok failed saved skipped success low high p50_ms p90_ms p95_ms p99_ms codes`}], "
 		"`product`: the success rates of a start multiplied, `product_low product_high weakest from oldest newest as_of complete "
-		"dropped what_if`}: `low` and `high` bound an interval of 95 %, `saved` are failures whose start was ready at a later "
-		"attempt, `codes` are the three commonest with owner, remedy and the latest example, `complete` is false where older "
+		"dropped what_if`}: `low` and `high` bound an interval of 95 %, `saved` are failures apart from `failed`, whose start was ready at "
+		"a later attempt: no caller saw them, `codes` are the three commonest with owner, remedy and the latest example, `complete` is false where older "
 		"facts of that time were dropped, and how many in all; or {`sandbox state trace attempts records failure`}" },
 
 	{ "GET", "/v1/templates", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_template_list,

@@ -129,6 +129,7 @@ int shell_load(struct shell *shell, struct err *reterr)
 		return -EIO;
 	}
 	history_sort(&shell->history);
+	telemetry_stages_loaded(server->telemetry);
 	shell_step(shell, &loaded, NULL, NULL, NULL);
 	return 0;
 }

@@ -103,12 +103,17 @@ void telemetry_reset_stages(struct telemetry *telemetry)
 {
 	struct counted *counted, *next_counted;
 
-	facts_clear(telemetry->facts);
+	facts_load_begin(telemetry->facts);
 	memset(telemetry->totals, 0, sizeof(telemetry->totals));
 	HASH_ITER (hh, telemetry->counted, counted, next_counted) {
 		HASH_DEL(telemetry->counted, counted);
 		free(counted);
 	}
+}
+
+void telemetry_stages_loaded(struct telemetry *telemetry)
+{
+	facts_load_end(telemetry->facts);
 }
 
 static void add_total(struct telemetry *telemetry, const struct stage_record *record)
@@ -136,8 +141,7 @@ static void count_stage(struct telemetry *telemetry, const struct stage_record *
 	about.code = record->failure.code;
 	about.attempt = record->attempt;
 	about.trace = record->trace.trace_id;
-	if (*record->node)
-		about.node = record->node;
+	about.node = about.node ? about.node : record->node; /* whose link it came over, where it came over one */
 	if (about.node && fleet_node_get(shell_fleet(telemetry->server->shell), about.node, &view) == 0) {
 		about.version = view.record->version;
 		about.pool = about.pool ? about.pool : view.record->pool;
@@ -263,7 +267,8 @@ static void take_record(struct telemetry *telemetry, struct node_telemetry *node
 	const struct fleet *fleet = shell_fleet(telemetry->server->shell);
 	struct recent recent = { .seq = record->seq, .when_us = record->when_us };
 	struct stage_record stage;
-	const char *tenant;
+	const char *tenant, *owner; /* a node speaks of its own sandboxes only */
+	uint64_t session;
 
 	switch (record->body_case) {
 	case CROFT__TELEMETRY_RECORD__BODY_STAGE:
@@ -276,7 +281,8 @@ static void take_record(struct telemetry *telemetry, struct node_telemetry *node
 		recent.code = stage.failure.code;
 		if (err_is_set(&stage.failure))
 			(void)snprintf(recent.detail, sizeof(recent.detail), "%.*s", DETAIL_SIZE - 1, stage.failure.msg);
-		tenant = fleet_sandbox_tenant(fleet, stage.sandbox);
+		owner = fleet_sandbox_node(fleet, stage.sandbox, &session);
+		tenant = owner && !strcmp(owner, node->node) ? fleet_sandbox_tenant(fleet, stage.sandbox) : NULL;
 		if (is_counted_here(stage.stage))
 			count_stage(telemetry, &stage,
 				(struct stage_fact){ .sandbox = stage.sandbox, .tenant = tenant, .node = node->node });

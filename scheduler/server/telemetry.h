@@ -31,7 +31,9 @@ int telemetry_load(struct telemetry *telemetry, struct err *reterr);
 void telemetry_on_batch(struct telemetry *telemetry, const struct link_message *message,
 	const Croft__TelemetryBatch *batch);
 
+/* Empties it; what is counted until telemetry_stages_loaded() comes in any order. */
 void telemetry_reset_stages(struct telemetry *telemetry);
+void telemetry_stages_loaded(struct telemetry *telemetry);
 /* Counts the stages of a sandbox that were not counted yet; `is_over`: no more will come. */
 void telemetry_count_sandbox(
 	struct telemetry *telemetry, const struct sandbox_record *record, bool is_over);

@@ -33,6 +33,7 @@ struct facts {
 	uint64_t n_dropped;     /* that found no room any more, or no memory */
 	int64_t dropped_until_us; /* the latest beginning among them */
 	struct name *names;
+	bool is_loading;
 };
 
 static inline struct kept_fact *facts_at(const struct facts *facts, size_t i)

@@ -97,16 +97,59 @@ static void drop_oldest(struct facts *facts)
 	facts->n--;
 }
 
-/* A start that is ready at a later attempt: what failed before was no loss to its caller. */
+/* A start that is ready at a later attempt: what failed before was no loss to its caller. Not farther back than it began. */
 static void mark_saved(struct facts *facts, const struct kept_fact *ready)
 {
-	for (size_t i = 0; i < facts->n; i++) {
+	for (size_t i = facts->n; i-- > 0;) {
 		struct kept_fact *fact = facts_at(facts, i);
 
-		if (fact->outcome == RESULT_FAILED && fact->attempt < ready->attempt &&
-			!strcmp(fact->sandbox, ready->sandbox))
+		if (strcmp(fact->sandbox, ready->sandbox) != 0)
+			continue;
+		if (fact->outcome == RESULT_FAILED && fact->attempt < ready->attempt)
 			fact->is_saved = true;
+		if (fact->stage == STAGE_ADMIT)
+			return;
 	}
+}
+
+static int by_time(const void *a, const void *b)
+{
+	const struct kept_fact *left = a, *right = b;
+
+	return (left->when_us > right->when_us) - (left->when_us < right->when_us);
+}
+
+/* While loading nothing was taken from the front but by make_room(), so it is in one piece. */
+static void sort(struct facts *facts)
+{
+	if (facts->first > 0)
+		memmove(facts->ring, facts_at(facts, 0), facts->n * sizeof(*facts->ring));
+	facts->first = 0;
+	qsort(facts->ring, facts->n, sizeof(*facts->ring), by_time);
+}
+
+static void make_room(struct facts *facts)
+{
+	if (!facts->is_loading) {
+		drop_oldest(facts);
+		return;
+	}
+	sort(facts);
+	for (size_t n = facts->n / 2 + 1; n > 0; n--)
+		drop_oldest(facts);
+	sort(facts); /* in one piece again */
+}
+
+void facts_load_begin(struct facts *facts)
+{
+	facts_clear(facts);
+	facts->is_loading = true;
+}
+
+void facts_load_end(struct facts *facts)
+{
+	sort(facts);
+	facts->is_loading = false;
 }
 
 static const char *or_empty(const char *text)
@@ -126,7 +169,11 @@ void facts_add(struct facts *facts, const struct stage_fact *fact)
 	struct kept_fact *kept;
 
 	if (facts->n == facts->max)
-		drop_oldest(facts);
+		make_room(facts);
+	if (facts->is_loading && facts->n_dropped > 0 && fact->when_us <= facts->dropped_until_us) {
+		drop(facts, fact->when_us); /* as others of that time were */
+		return;
+	}
 	kept = facts_at(facts, facts->n);
 	*kept = (struct kept_fact) { .when_us = fact->when_us, .took_us = fact->took_us, .memory_mib = fact->memory_mib,
 		.vcpus = fact->vcpus, .attempt = fact->attempt, .stage = fact->stage, .outcome = fact->outcome,

@@ -42,3 +42,6 @@ void facts_clear(struct facts *facts);
 /* Copies. What finds no memory is counted as dropped. One of a later attempt that is ready marks its sandbox's failures as
  * saved by a retry. */
 void facts_add(struct facts *facts, const struct stage_fact *fact);
+/* Between the two, facts come in any order, as a store has them: the newest are kept, and are in order afterwards. */
+void facts_load_begin(struct facts *facts);
+void facts_load_end(struct facts *facts);

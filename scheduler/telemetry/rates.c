@@ -43,19 +43,62 @@ void rate_interval(uint64_t ok, uint64_t n, double *ret_low, double *ret_high)
 	*ret_high = ok == n ? 1.0 : MIN(middle + half, 1.0);
 }
 
-static bool is_name(const struct kept_fact *fact, enum fact_name which, const char *wanted)
+/* A filter whose names were looked up once: each is kept once, so that they are compared by address. */
+struct look {
+	const struct facts_filter *filter;
+	const struct name *wanted[FACT_NAME_MAX_];
+	const struct name *seen; /* the tenant that was asked about last */
+	bool is_seen;
+};
+
+/* False: a name that no fact has, so none is taken. */
+static bool look_init(struct look *look, const struct facts *facts, const struct facts_filter *filter)
 {
-	return !wanted || !strcmp(fact->names[which]->text, wanted);
+	const char *const texts[FACT_NAME_MAX_] = {
+		[FACT_TENANT] = filter->tenant,
+		[FACT_POOL] = filter->pool,
+		[FACT_NODE] = filter->node,
+		[FACT_TEMPLATE] = filter->template_name,
+		[FACT_VERSION] = filter->version,
+	};
+
+	*look = (struct look) { .filter = filter };
+	for (size_t i = 0; i < FACT_NAME_MAX_; i++) {
+		struct name *name = NULL;
+
+		if (!texts[i])
+			continue;
+		HASH_FIND_STR(facts->names, texts[i], name);
+		if (!name)
+			return false;
+		look->wanted[i] = name;
+	}
+	return true;
 }
 
-static bool takes(const struct facts_filter *filter, const struct kept_fact *fact)
+static bool sees(struct look *look, const struct name *tenant)
 {
-	return fact->when_us >= filter->from_us && (filter->to_us == 0 || fact->when_us < filter->to_us) &&
-		is_name(fact, FACT_TENANT, filter->tenant) && is_name(fact, FACT_POOL, filter->pool) &&
-		is_name(fact, FACT_NODE, filter->node) && is_name(fact, FACT_TEMPLATE, filter->template_name) &&
-		is_name(fact, FACT_VERSION, filter->version) && (filter->vcpus == 0 || fact->vcpus == filter->vcpus) &&
-		(filter->memory_mib == 0 || fact->memory_mib == filter->memory_mib) &&
-		(!filter->sees || filter->sees(fact->names[FACT_TENANT]->text, filter->user));
+	if (!look->filter->sees)
+		return true;
+	if (look->seen != tenant) {
+		look->seen = tenant;
+		look->is_seen = look->filter->sees(tenant->text, look->filter->user);
+	}
+	return look->is_seen;
+}
+
+static bool takes(struct look *look, const struct kept_fact *fact)
+{
+	const struct facts_filter *filter = look->filter;
+
+	if (fact->when_us < filter->from_us || (filter->to_us > 0 && fact->when_us >= filter->to_us) ||
+		(filter->vcpus > 0 && fact->vcpus != filter->vcpus) ||
+		(filter->memory_mib > 0 && fact->memory_mib != filter->memory_mib))
+		return false;
+	for (size_t i = 0; i < FACT_NAME_MAX_; i++)
+		if (look->wanted[i] && fact->names[i] != look->wanted[i])
+			return false;
+	return sees(look, fact->names[FACT_TENANT]);
 }
 
 static void count(struct rates *rates, struct sums *sums, const struct kept_fact *fact)
@@ -69,6 +112,8 @@ static void count(struct rates *rates, struct sums *sums, const struct kept_fact
 		rate->ok++;
 	else if (fact->outcome == RESULT_SKIPPED)
 		rate->skipped++;
+	else if (fact->outcome == RESULT_FAILED && fact->is_saved)
+		rate->saved++;
 	else if (fact->outcome == RESULT_FAILED)
 		rate->failed++;
 	else
@@ -76,9 +121,11 @@ static void count(struct rates *rates, struct sums *sums, const struct kept_fact
 	if (fact->outcome != RESULT_SKIPPED)
 		histogram_add(&sums->took[fact->stage], fact->took_us);
 	if (fact->outcome == RESULT_FAILED && (unsigned int) fact->code < FAIL_MAX_) {
-		rate->saved += fact->is_saved;
+		const struct kept_fact **latest = &sums->latest[fact->stage][fact->code];
+
 		sums->codes[fact->stage][fact->code]++;
-		sums->latest[fact->stage][fact->code] = fact;
+		if (!*latest || fact->when_us >= (*latest)->when_us)
+			*latest = fact;
 	}
 	if (rates->oldest_us == 0 || fact->when_us < rates->oldest_us)
 		rates->oldest_us = fact->when_us;
@@ -141,19 +188,22 @@ static void multiply(struct rates *rates)
 int facts_rates(const struct facts *facts, const struct facts_filter *filter, struct rates *ret)
 {
 	struct sums *sums = calloc(1, sizeof(*sums));
+	struct look look;
+	size_t n;
 
 	if (!sums)
 		return -ENOMEM;
 	memset(ret, 0, sizeof(*ret));
-	for (size_t i = 0; i < facts->n; i++)
-		if (takes(filter, facts_at(facts, i)))
+	n = look_init(&look, facts, filter) ? facts->n : 0;
+	for (size_t i = 0; i < n; i++)
+		if (takes(&look, facts_at(facts, i)))
 			count(ret, sums, facts_at(facts, i));
 	for (size_t i = 1; i < STAGE_MAX_; i++) {
 		struct stage_rate *rate = &ret->stages[i];
-		const uint64_t n = rate->ok + rate->failed;
+		const uint64_t judged = rate->ok + rate->failed;
 
-		rate->success = n ? (double) rate->ok / (double) n : 1.0;
-		rate_interval(rate->ok, n, &rate->low, &rate->high);
+		rate->success = judged ? (double) rate->ok / (double) judged : 1.0;
+		rate_interval(rate->ok, judged, &rate->low, &rate->high);
 		rate->p50_ms = histogram_quantile(&sums->took[i], 0.50) / 1000.0;
 		rate->p90_ms = histogram_quantile(&sums->took[i], 0.90) / 1000.0;
 		rate->p95_ms = histogram_quantile(&sums->took[i], 0.95) / 1000.0;

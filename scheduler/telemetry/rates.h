@@ -28,8 +28,8 @@ struct rate_code {
 
 struct stage_rate {
 	uint64_t ok, failed, skipped;
-	uint64_t saved;            /* of the failed: a later attempt of the same start became ready */
-	double success, low, high; /* ok / (ok + failed), Wilson's interval of 95 %; 1, 0, 1 where there was no attempt */
+	uint64_t saved;            /* failures apart from `failed`: a later attempt of the same start became ready */
+	double success, low, high; /* of callers: ok / (ok + failed), Wilson's interval of 95 %; 1, 0, 1 where there was no attempt */
 	double p50_ms, p90_ms, p95_ms, p99_ms; /* of those that ran; buckets of 9 % */
 	struct rate_code codes[RATE_CODES_MAX]; /* the commonest first */
 	size_t n_codes;

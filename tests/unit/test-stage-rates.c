@@ -193,7 +193,9 @@ START_TEST(a_failure_that_a_retry_saved_is_counted_apart)
 	fact.attempt = 2;
 	facts_add(facts, &fact);
 	ck_assert_uint_eq(rate_of(STAGE_KERNEL, &everything)->saved, 1);
-	ck_assert_uint_eq(rates.stages[STAGE_KERNEL].failed, 3);
+	ck_assert_uint_eq(rates.stages[STAGE_KERNEL].failed, 2);
+	ck_assert_double_eq(rates.stages[STAGE_KERNEL].success, 0.0);
+	ck_assert_uint_eq(rates.stages[STAGE_KERNEL].codes[0].n, 3);
 }
 END_TEST
 
@@ -223,6 +225,54 @@ START_TEST(what_was_forgotten_is_said)
 	facts_clear(facts);
 	ck_assert_uint_eq(rate_of(STAGE_DISK, &everything)->ok, 0);
 	ck_assert(rates.is_complete);
+}
+END_TEST
+
+/* Two failures of one sandbox's lives: only what is behind its last admission is saved. */
+START_TEST(what_is_saved_began_with_the_start)
+{
+	struct stage_fact fact = fact_of(STAGE_VMM, FAIL_KERNEL_MISSING);
+
+	facts_add(facts, &fact);
+	fact = fact_of(STAGE_ADMIT, FAIL_NONE);
+	facts_add(facts, &fact);
+	fact = fact_of(STAGE_VMM, FAIL_KERNEL_MISSING);
+	facts_add(facts, &fact);
+	fact = fact_of(STAGE_READY, FAIL_NONE);
+	fact.attempt = 2;
+	facts_add(facts, &fact);
+	ck_assert_uint_eq(rate_of(STAGE_VMM, &everything)->saved, 1);
+	ck_assert_uint_eq(rates.stages[STAGE_VMM].failed, 1);
+}
+END_TEST
+
+/* As a store has them: in the order of random ids. The newest 4096 or somewhat fewer stay, none older than one that went. */
+START_TEST(a_load_keeps_the_newest)
+{
+	struct facts_filter filter = { .from_us = 0 };
+	struct stage_fact fact = fact_of(STAGE_DISK, FAIL_NONE);
+
+	facts_load_begin(facts);
+	for (uint64_t i = 0; i < 20000; i++) {
+		fact.when_us = 1 + (int64_t) (i * 7919 % 20000);
+		facts_add(facts, &fact);
+	}
+	facts_load_end(facts);
+	ck_assert_uint_ge(rate_of(STAGE_DISK, &filter)->ok, 2000);
+	ck_assert_int_eq(rates.newest_us, 20000);
+	ck_assert_uint_eq(rates.stages[STAGE_DISK].ok + rates.n_dropped, 20000);
+	ck_assert_int_eq(rates.oldest_us, 20001 - (int64_t) rates.stages[STAGE_DISK].ok);
+	ck_assert(!rates.is_complete);
+	filter.from_us = rates.oldest_us;
+	(void) rate_of(STAGE_DISK, &filter);
+	ck_assert(rates.is_complete);
+	for (int i = 0; i < 4096; i++) { /* then the oldest goes first again */
+		fact.when_us = 20001 + i;
+		facts_add(facts, &fact);
+	}
+	filter.from_us = 0;
+	ck_assert_uint_eq(rate_of(STAGE_DISK, &filter)->ok, 4096);
+	ck_assert_int_eq(rates.oldest_us, 20001);
 }
 END_TEST
 
@@ -293,6 +343,8 @@ int main(void)
 	tcase_add_test(tcase, who_may_not_see_a_tenant_counts_none_of_it);
 	tcase_add_test(tcase, a_failure_that_a_retry_saved_is_counted_apart);
 	tcase_add_test(tcase, what_was_forgotten_is_said);
+	tcase_add_test(tcase, what_is_saved_began_with_the_start);
+	tcase_add_test(tcase, a_load_keeps_the_newest);
 	tcase_add_test(tcase, strange_facts);
 	tcase_add_loop_test(tcase, the_interval_holds_the_truth, 0, 3);
 	suite_add_tcase(suite, tcase);
