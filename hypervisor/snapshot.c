@@ -313,17 +313,6 @@ static int take_state(const Croft__SnapState *from, struct vm_state *ret, struct
 	return take_serial(from->serial, &ret->serial) ? 0 : invalid(reterr, "has a serial port that is none");
 }
 
-static int check_version(const char *have, struct err *reterr)
-{
-	if (!strcmp(have, CROFT_VERSION))
-		return 0;
-	(void) err_set(reterr, FAIL_SNAPSHOT_VERSION, EPROTONOSUPPORT, "the snapshot was made by croft %.40s, this is %s", have,
-		CROFT_VERSION);
-	err_add(reterr, "have", "%.40s", have);
-	err_add(reterr, "need", "%s", CROFT_VERSION);
-	return -EPROTONOSUPPORT;
-}
-
 static int check_header(const uint8_t *data, size_t size, struct err *reterr)
 {
 	struct header header;
@@ -383,12 +372,8 @@ int snapshot_decode(const uint8_t *data, size_t size, struct vm_state **ret, str
 	if (!message)
 		return invalid(reterr, "is no message of snapshot.proto");
 	state = calloc(1, sizeof(*state));
-	if (!state)
-		r = err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the snapshot's state");
-	else
-		r = check_version(message->version, reterr);
-	if (r == 0)
-		r = take_state(message, state, reterr);
+	r = state ? take_state(message, state, reterr)
+		  : err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the snapshot's state");
 	croft__snap_state__free_unpacked(message, &allocator);
 	if (r == 0)
 		*ret = TAKE(state);

@@ -18,14 +18,16 @@
 #include "base/err.h"
 #include "state.h"
 
+/* Raised whenever a state of before would be read as something else: a field that means another thing, devices in another
+ * order, guest memory laid out otherwise. Versions of croft with one format read each other's, so that what sleeps on a node
+ * wakes after its upgrade. */
 #define SNAPSHOT_FORMAT 1u
 #define SNAPSHOT_HEADER 24u
 #define SNAPSHOT_ROOM (1u << 20) /* of everything but the balloon's bits, at most: 32 vCPUs take 0.6 MiB */
 
 /* *ret is for free(). SNAPSHOT_FAILED without memory. */
 int snapshot_encode(const struct vm_state *state, uint8_t **ret, size_t *ret_size, struct err *reterr);
-/* *ret is for vm_state_free(). SNAPSHOT_INVALID names what is wrong with the bytes, SNAPSHOT_VERSION another format or
- * version. */
+/* *ret is for vm_state_free(). SNAPSHOT_INVALID names what is wrong with the bytes, SNAPSHOT_VERSION another format. */
 int snapshot_decode(const uint8_t *data, size_t size, struct vm_state **ret, struct err *reterr);
 /* Reads the file from its beginning; one that is larger than a VM of so much memory can have is invalid. */
 int snapshot_read(int fd, uint64_t memory_size, struct vm_state **ret, struct err *reterr);

@@ -102,6 +102,8 @@ static const char *failure_text(enum fail_code code)
 		return "the template's root has no usable shell";
 	case FAIL_GUEST_DISK_UNREADABLE:
 		return "the guest cannot mount its writable disk";
+	case FAIL_GUEST_FREEZE_FAILED:
+		return "the guest's processes or its disk do not stand still, or do not go on";
 	case FAIL_GUEST_PROTOCOL:
 		return "the guest names a failure that croft-guest does not know";
 	default:
@@ -120,6 +122,7 @@ void guest_failure_decode(const Croft__GuestFailure *failure, struct err *ret)
 	case STAGE_EXEC:
 	case STAGE_FILES:
 	case STAGE_PORT:
+	case STAGE_PAUSE:
 		break;
 	default:
 		code = FAIL_GUEST_PROTOCOL;
@@ -466,6 +469,7 @@ int guest_thaw(struct guest_call **ret, struct event_base *base, const char *vso
 	Croft__GuestRequest request = MESSAGE(Croft__GuestRequest, croft__guest_request);
 	Croft__GuestThaw thaw = MESSAGE(Croft__GuestThaw, croft__guest_thaw);
 
+	thaw.realtime_us = clock_realtime_usec();
 	request.body_case = CROFT__GUEST_REQUEST__BODY_THAW;
 	request.thaw = &thaw;
 	return start(ret, CALL_DO, base, vsock_path, timeout_usec, &request, done, user);

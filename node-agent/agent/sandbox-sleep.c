@@ -46,6 +46,7 @@ static void begin(struct sandbox *sandbox, enum sleep_step step)
 static void end(struct sandbox *sandbox, enum sv_event_type result, const struct err *err)
 {
 	sandbox->sleep_step = SLEEP_NONE;
+	sandbox->snapshot_mib = 0;
 	(void)evtimer_del(sandbox->retry);
 	sandbox_post(sandbox, result, err && err_is_set(err) ? err : NULL);
 }
@@ -53,6 +54,7 @@ static void end(struct sandbox *sandbox, enum sv_event_type result, const struct
 void sandbox_sleep_cancel(struct sandbox *sandbox)
 {
 	sandbox->sleep_step = SLEEP_NONE;
+	sandbox->snapshot_mib = 0;
 	sandbox->sleep_acts++;
 }
 
@@ -155,7 +157,7 @@ static void run_make_room(struct sleep_job *job)
 	if (free_mib >= floor_mib + job->need_mib)
 		return;
 	(void)err_set(&job->err, FAIL_SNAPSHOT_FAILED, ENOSPC,
-		"the node's disk has no space for the sandbox's memory: %llu MiB, and a floor of %u percent",
+		"the node's disk has no space for the memory of what is being paused: %llu MiB, and a floor of %u percent",
 		(unsigned long long)job->need_mib, job->floor_percent);
 	err_add(&job->err, "asked_mib", "%llu", (unsigned long long)job->need_mib);
 	err_add(&job->err, "free_mib", "%llu", (unsigned long long)free_mib);
@@ -243,10 +245,21 @@ static void on_room(struct sandbox *sandbox, const struct err *err)
 		no_answer(sandbox, SV_EV_SNAPSHOT_DONE, -ENOMEM);
 }
 
+/* What all snapshots under way may yet write: each sees the same free space until then. */
+static uint64_t pending_mib(const struct agent *agent)
+{
+	uint64_t sum = 0;
+
+	for (const struct sandbox *sandbox = agent->sandboxes; sandbox; sandbox = sandbox->hh.next)
+		sum += sandbox->snapshot_mib;
+	return sum;
+}
+
 void sandbox_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec)
 {
 	begin(sandbox, SLEEP_MAKE_ROOM);
-	if (submit(sandbox, run_make_room, on_room, spec->memory_mib + SLACK_MIB) < 0)
+	sandbox->snapshot_mib = spec->memory_mib + SLACK_MIB;
+	if (submit(sandbox, run_make_room, on_room, pending_mib(sandbox->agent)) < 0)
 		no_answer(sandbox, SV_EV_SNAPSHOT_DONE, -ENOMEM);
 }
 
@@ -312,7 +325,9 @@ static void on_thawed(const struct guest_result *result, void *user)
 	struct sandbox *sandbox = user;
 
 	sandbox->call = NULL;
-	if (result->failure.code == FAIL_GUEST_UNREACHABLE && ++sandbox->tries < THAW_TRIES)
+	/* also one whose disk or processes did not go on at once: frozen it is of no use to anybody */
+	if ((result->failure.code == FAIL_GUEST_UNREACHABLE || result->failure.code == FAIL_GUEST_FREEZE_FAILED) &&
+		++sandbox->tries < THAW_TRIES)
 		again_in(sandbox, THAW_RETRY_MS);
 	else
 		end(sandbox, SV_EV_THAWED, &result->failure);

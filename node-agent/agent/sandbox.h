@@ -91,6 +91,7 @@ struct sandbox {
 	unsigned int tries;        /* of the call under way */
 	struct event *retry;
 	enum sleep_step sleep_step;
+	uint64_t snapshot_mib; /* that a snapshot under way may yet write; 0: none is */
 	uint64_t sleep_acts; /* rises with each act of sleep, and when one is ended */
 };
 

@@ -192,7 +192,8 @@ int sv_admit_wake(const struct supervisor *sv, const struct sv_sandbox *sandbox,
 
 	if (!sv->started || !sv->has_capacity)
 		return err_set(reterr, FAIL_NODE_NOT_READY, 0, "The node is still reading its state.");
-	if (err_is_set(&sv->capacity.unschedulable)) {
+	/* what wakes has its disk; more space than before it does not need */
+	if (err_is_set(&sv->capacity.unschedulable) && sv->capacity.unschedulable.code != FAIL_DISK_PRESSURE) {
 		*reterr = sv->capacity.unschedulable;
 		return -EIO;
 	}
@@ -431,6 +432,7 @@ void sv_on_update(struct supervisor *sv, const struct update_command *command)
 	journal->update_number = MAX(journal->update_number, command->number);
 	memcpy(journal->updated, command->operation, sizeof(journal->updated));
 	sandbox->update_failure = (struct err)ERR_NULL;
+	sandbox->auto_pauses = 0; /* what was tried at another end says nothing of the new one */
 	sandbox->former_life_end_us = journal->life_end_mono_us;
 	set_life_end(sandbox, command->timeout_s ? sv->now.mono_usec + command->timeout_s * USEC_PER_SEC : 0);
 	sv_emit_journal(sv, sandbox, SV_WRITE_UPDATE);

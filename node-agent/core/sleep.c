@@ -433,6 +433,8 @@ void sv_sleep_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbox, 
 	}
 	if (state == SV_SLEEPING && !sandbox->vmm_seen)
 		return; /* its VMM ended meanwhile: there is only the snapshot */
+	if (state == SV_SLEEPING && !sandbox->journal.is_waking) /* what failed may be on disk: it must not be woken from */
+		(void)sv_emit(sv, SV_DO_DROP_SNAPSHOT, sandbox);
 	if (state == SV_PAUSING || (state == SV_SLEEPING && !sandbox->journal.is_waking))
 		not_written(sv, sandbox, &why);
 	else if (sv_is_asleep(state) || (state == SV_THAWING && sandbox->journal.is_waking))
@@ -453,6 +455,17 @@ static void sleeping_too_long(struct supervisor *sv, struct sv_sandbox *sandbox)
 	sv_emit_vmm(sv, SV_DO_KILL_VMM, sandbox);
 }
 
+/* A pause that came to nothing, of a VM that has not gone on yet: it may still write the snapshot that nobody wants any more.
+ * A healthy sandbox is not ended for that; it is asked again, and somebody may look. */
+static void thawing_too_long(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	struct err err = ERR_NULL;
+
+	(void)err_set_at(&err, STAGE_PAUSE, FAIL_GUEST_TIMEOUT, 0, "A sandbox whose pause failed does not go on yet.");
+	sv_emit_event(sv, "sandbox-stuck", sandbox, &err);
+	thaw(sv, sandbox);
+}
+
 void sv_sleep_deadline(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	enum sv_state state = sandbox->journal.state;
@@ -463,9 +476,11 @@ void sv_sleep_deadline(struct supervisor *sv, struct sv_sandbox *sandbox)
 	} else if (state == SV_PAUSING) {
 		(void)err_set(&err, FAIL_PAUSE_FAILED, 0, "The snapshot was not written in time.");
 		not_written(sv, sandbox, &err);
+	} else if (state == SV_THAWING && !sandbox->journal.is_waking) {
+		thawing_too_long(sv, sandbox);
 	} else if (state == SV_THAWING) {
 		(void)err_set_at(&err, STAGE_RESUME, FAIL_GUEST_TIMEOUT, 0, "croft-guest did not thaw in time.");
-		end_failed(sv, sandbox, sandbox->journal.is_waking ? STAGE_RESUME : STAGE_PAUSE, &err);
+		end_failed(sv, sandbox, STAGE_RESUME, &err);
 	} else if (state != SV_PAUSED) {
 		if (sandbox->awaits_lease)
 			(void)err_set_at(&err, STAGE_RESUME, FAIL_LEASE_EXPIRED, 0,

@@ -219,6 +219,7 @@ static int take_body(struct request *request, const Croft__GuestRequest *message
 		return take_wake(request, message->wake, reterr);
 	case CROFT__GUEST_REQUEST__BODY_THAW:
 		request->kind = REQUEST_THAW;
+		request->realtime_usec = message->thaw->realtime_us;
 		return 0;
 	default: /* the generated enum has members of its own, and a newer peer may ask for more */
 		return err_set(reterr, FAIL_FRAME_UNSUPPORTED, ENOSYS, "croft-guest does not know this request");

@@ -37,7 +37,7 @@ struct server_host {
 	/* See sleep.h. */
 	int (*freeze)(struct err *reterr);
 	int (*wake)(const struct guest_wake *wake, struct err *reterr);
-	int (*thaw)(struct err *reterr);
+	int (*thaw)(int64_t realtime_usec, struct err *reterr);
 };
 
 enum conn_state { CONN_REQUEST, CONN_STREAM, CONN_WAITING, CONN_CLOSING };

@@ -93,11 +93,11 @@ static void handle_wake(struct conn *conn, const struct request *request)
 	answer_sleep(conn, conn->server->host.wake ? conn->server->host.wake(&wake, &err) : 0, &err);
 }
 
-static void handle_thaw(struct conn *conn)
+static void handle_thaw(struct conn *conn, const struct request *request)
 {
 	struct server *server = conn->server;
 	struct err err = ERR_NULL;
-	int r = server->is_frozen && server->host.thaw ? server->host.thaw(&err) : 0;
+	int r = server->is_frozen && server->host.thaw ? server->host.thaw(request->realtime_usec, &err) : 0;
 
 	server->is_frozen = server->is_frozen && r < 0;
 	answer_sleep(conn, r, &err);
@@ -279,7 +279,7 @@ static bool handle_first(struct conn *conn, struct request *request)
 		handle_wake(conn, request);
 		return false;
 	case REQUEST_THAW:
-		handle_thaw(conn);
+		handle_thaw(conn, request);
 		return false;
 	case REQUEST_LIST:
 		conn_answer(conn, answer_processes(&conn->out, &conn->server->processes));

@@ -126,15 +126,20 @@ int sleep_wake(const struct guest_wake *wake, struct err *reterr)
 	return net_replace(wake->network, reterr);
 }
 
-int sleep_thaw(struct err *reterr)
+int sleep_thaw(int64_t realtime_usec, struct err *reterr)
 {
 	int r;
 
 	if (ioctl(disk_fd, FITHAW, 0) < 0 && errno != EINVAL) /* EINVAL: it was not frozen */
 		return failed(reterr, -errno, "the disk does not go on");
+	if (realtime_usec > 0)
+		boot_set_clock(realtime_usec);
+	r = group_write("0");
+	if (r < 0)
+		return failed(reterr, r, "the processes do not go on");
+	/* behind the processes: one of them may serve the file system that it lies on */
 	if (has_new_network)
 		net_set_resolver(&new_network);
 	has_new_network = false;
-	r = group_write("0");
-	return r < 0 ? failed(reterr, r, "the processes do not go on") : 0;
+	return 0;
 }

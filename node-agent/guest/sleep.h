@@ -30,5 +30,6 @@ int sleep_init(int disk_fd);
 int sleep_freeze(struct err *reterr);
 /* Writes nothing to the disk. GUEST_FREEZE_FAILED: the generator took no entropy; GUEST_NETWORK_FAILED. */
 int sleep_wake(const struct guest_wake *wake, struct err *reterr);
-/* GUEST_FREEZE_FAILED: something stands still yet. */
-int sleep_thaw(struct err *reterr);
+/* `realtime_usec`: what the clock is set to before the processes go on; 0: it is left. GUEST_FREEZE_FAILED: something stands
+ * still yet. */
+int sleep_thaw(int64_t realtime_usec, struct err *reterr);

@@ -13,18 +13,19 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/id.h"
 #include "base/log.h"
 #include "helper/group.h"
 
 #define WAIT_STEPS 500 /* of 10 ms: a process in the middle of I/O ends late */
 #define LOCK_TRIES 100
 
-/* Of the directory itself: what clears removes it with all in it. 0 with a descriptor that may be of a directory that
+/* Of the directory itself: what clears removes it with all in it. Nobody else may open it, or anybody could hold its lock. 0 with a descriptor that may be of a directory that
  * is gone by now, or -errno. */
 static int lock_dir(const char *run, int *ret)
 {
 	CLEANUP_FD int fd = -1;
-	int r = dir_make(run, 0755);
+	int r = dir_make(run, 0711);
 
 	if (r < 0)
 		return r;
@@ -67,7 +68,8 @@ static int clear_group(const struct groups *groups, const char *name, struct err
 	return r < 0 ? r : group_remove(groups, name, reterr);
 }
 
-static int clear_each(const struct groups *groups, const char *root, struct err *reterr)
+/* `*ret_strange`: how many groups there are not croft's. Whoever configured a group that others share keeps theirs. */
+static int clear_each(const struct groups *groups, const char *root, unsigned int *ret_strange, struct err *reterr)
 {
 	DIR *listing = opendir(root);
 	struct dirent *entry;
@@ -78,7 +80,14 @@ static int clear_each(const struct groups *groups, const char *root, struct err 
 	while ((entry = readdir(listing))) {
 		struct err err = ERR_NULL;
 
-		if (entry->d_type != DT_DIR || *entry->d_name == '.' || clear_group(groups, entry->d_name, &err) == 0)
+		if (entry->d_type != DT_DIR || *entry->d_name == '.')
+			continue;
+		if (!id_is_valid(entry->d_name)) {
+			log_warn("a control group that is no sandbox's is left alone", "group", entry->d_name);
+			++*ret_strange;
+			continue;
+		}
+		if (clear_group(groups, entry->d_name, &err) == 0)
 			continue;
 		log_failure(LOG_LEVEL_WARN, "a VM's control group is left", &err, "group", entry->d_name, NULL);
 		if (r == 0 && reterr)
@@ -92,15 +101,16 @@ static int clear_each(const struct groups *groups, const char *root, struct err 
 static int clear_groups(const char *root, struct err *reterr)
 {
 	struct groups groups = GROUPS_NULL;
+	unsigned int strange = 0;
 	int r;
 
 	if (access(root, F_OK) < 0 && errno == ENOENT)
 		return 0;
 	r = groups_open(&groups, root, reterr);
 	if (r == 0)
-		r = clear_each(&groups, root, reterr);
+		r = clear_each(&groups, root, &strange, reterr);
 	groups_close(&groups);
-	if (r == 0 && rmdir(root) < 0)
+	if (r == 0 && strange == 0 && rmdir(root) < 0)
 		r = err_set_at(reterr, STAGE_STOP, FAIL_CGROUP_FAILED, errno, "cannot remove the control group %s", root);
 	return r;
 }

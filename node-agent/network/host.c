@@ -239,14 +239,19 @@ static int prepare_host(struct net_host *host, struct err *reterr)
 	return r < 0 ? err_set(reterr, FAIL_NETWORK_UNSUPPORTED, -r, "cannot let this host forward") : 0;
 }
 
+static void name_places(struct net_host *host, const char *run)
+{
+	(void)snprintf(host->netns_dir, sizeof(host->netns_dir), "%.4000s/netns", run);
+	(void)snprintf(host->slots_dir, sizeof(host->slots_dir), "%.4000s/slots", run);
+	(void)snprintf(host->was_off, sizeof(host->was_off), "%.4000s/forwarding-was-off", run);
+}
+
 static int make_places(struct net_host *host, const char *run, struct err *reterr)
 {
 	int r;
 
-	(void)snprintf(host->netns_dir, sizeof(host->netns_dir), "%.4000s/netns", run);
-	(void)snprintf(host->slots_dir, sizeof(host->slots_dir), "%.4000s/slots", run);
-	(void)snprintf(host->was_off, sizeof(host->was_off), "%.4000s/forwarding-was-off", run);
-	r = dir_make(run, 0755);
+	name_places(host, run);
+	r = dir_make(run, 0711);
 	if (r == 0)
 		r = netns_dir_make(host->netns_dir);
 	if (r == 0)
@@ -525,6 +530,12 @@ int net_host_clear(const struct net_host_config *config, struct err *reterr)
 	r = net_pool_init(&host->pool, &config->pool, reterr);
 	if (r < 0)
 		return r;
+	name_places(host, config->run);
+	/* a host that can have no network never had one, and cannot be asked for rules */
+	if (access(host->slots_dir, F_OK) < 0) {
+		r = dir_remove(config->run);
+		return r < 0 ? err_set_at(reterr, STAGE_STOP, FAIL_IO_FAILED, -r, "cannot remove %s", config->run) : 0;
+	}
 	r = make_places(host, config->run, reterr);
 	r = first_of(r, load(host, &err), &err, reterr);
 	/* from the end: what is removed is replaced by the last, which was tried already */
@@ -532,10 +543,11 @@ int net_host_clear(const struct net_host_config *config, struct err *reterr)
 		err = (struct err)ERR_NULL;
 		r = first_of(r, remove_entry(host, &host->entries[i], &err), &err, reterr);
 	}
-	err = (struct err)ERR_NULL;
-	r = first_of(r, remove_rules(&err), &err, reterr);
+	/* before the rules go: a host that did not forward is not to do it unfiltered */
 	err = (struct err)ERR_NULL;
 	r = first_of(r, give_forwarding_back(host, &err), &err, reterr);
+	err = (struct err)ERR_NULL;
+	r = first_of(r, remove_rules(&err), &err, reterr);
 	if (r < 0)
 		return r; /* what says whose a slot is stays, and the next call finds it */
 	return remove_places(host, config->run, reterr);

@@ -77,8 +77,11 @@ void fleet_request_pause(struct fleet *fleet, uint64_t request, const char *id)
 	if (!sandbox)
 		return;
 	switch (sandbox->record.state) {
+	case SANDBOX_PAUSING: /* somebody else asked a moment ago, and it may yet come to nothing */
+		if (request)
+			(void)fleet_waiter_add(fleet, request, WAITS_SLEEP, sandbox);
+		return;
 	case SANDBOX_PAUSED:
-	case SANDBOX_PAUSING:
 		refuse(fleet, sandbox, request, STAGE_PAUSE, FAIL_CONFLICT, "The sandbox is paused already.");
 		return;
 	case SANDBOX_RUNNING:

@@ -323,7 +323,16 @@ int command_restore(int argc, char **argv)
 
 	if (r != EXIT_OK)
 		return r;
-	r = restore_state(&arguments.options, arguments.path, arguments.force, &restored, &err);
+	/* as the directory's owner, whose the files are to be, and who may write there only as itself */
+	if (access(arguments.options.state, F_OK) == 0)
+		r = dir_become_owner(arguments.options.state);
+	if (r < 0)
+		(void)err_set(&err, FAIL_STORE_FAILED, -r, "cannot become the owner of %s", arguments.options.state);
+	else if (access(arguments.path, R_OK) < 0 && errno == EACCES)
+		r = err_set(&err, FAIL_STORE_FAILED, EACCES, "the owner of %s cannot read %s", arguments.options.state,
+			arguments.path);
+	else
+		r = restore_state(&arguments.options, arguments.path, arguments.force, &restored, &err);
 	if (r == 0 && !arguments.json)
 		(void)printf(
 			"Restored %s; lineage %s follows %s. Start the scheduler: what the %zu nodes hold and the backup did "

@@ -531,6 +531,20 @@ START_TEST(clear_leaves_nothing)
 }
 END_TEST
 
+/* A group that others share is theirs too, and nobody else may list or lock the run directory. */
+START_TEST(clear_leaves_what_is_not_crofts)
+{
+	done(HELPER_HELLO, "");
+	world_run("test \"$(stat -c %%a /tmp/helper)\" = 711");
+	kill_helper();
+	world_run("mkdir -p %s/machine.slice", group_root);
+	ck_assert_int_eq(clear(), 0);
+	world_run("test -d %s/machine.slice && rmdir %s/machine.slice", group_root, group_root);
+	ck_assert_int_eq(clear(), 0);
+	ck_assert_int_lt(access(group_root, F_OK), 0);
+}
+END_TEST
+
 START_TEST(clear_goes_on_past_a_group_that_stays)
 {
 	int vmm;
@@ -579,6 +593,7 @@ static Suite *suite(void)
 	tcase_add_test(t, one_helper_a_run_directory);
 	tcase_add_test(t, a_vmm_that_ends_at_once_is_known);
 	tcase_add_test(t, clear_leaves_nothing);
+	tcase_add_test(t, clear_leaves_what_is_not_crofts);
 	tcase_add_test(t, clear_goes_on_past_a_group_that_stays);
 	suite_add_tcase(s, t);
 	return s;

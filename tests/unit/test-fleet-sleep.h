@@ -72,12 +72,13 @@ START_TEST(test_a_pause_gives_back_its_room)
 	ck_assert_int_eq(rig.saved.state, SANDBOX_PAUSING);
 	ck_assert_uint_gt(reserved(), 0);
 	pass(3);
-	ask_pause(45);
-	ck_assert_int_eq(reply_to(45)->err.code, FAIL_CONFLICT);
+	ask_pause(45); /* it may yet come to nothing: no answer either */
+	ck_assert_uint_eq(rig.out.n_replies, 0);
 	report(REPORT_RUNNING, FAIL_NONE); /* from before */
 	ck_assert_int_eq(state(), SANDBOX_PAUSING);
 	report(REPORT_PAUSED, FAIL_NONE);
 	ck_assert_int_eq(reply_to(44)->err.code, FAIL_NONE);
+	ck_assert_int_eq(reply_to(45)->err.code, FAIL_NONE);
 	ck_assert_int_eq(rig.saved.state, SANDBOX_PAUSED);
 	ck_assert_uint_eq(reserved(), 0);
 	ck_assert_uint_eq(node_view().disk_reserved_mib, 100);

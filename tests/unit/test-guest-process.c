@@ -754,6 +754,7 @@ END_TEST
 
 static struct {
 	int freezes, thaws, wakes;
+	int64_t thawed_at;
 	bool fails;
 	uint8_t entropy[ENTROPY_MAX];
 	size_t entropy_size;
@@ -778,9 +779,10 @@ static int on_wake(const struct guest_wake *wake, struct err *reterr)
 	return 0;
 }
 
-static int on_thaw(struct err *reterr)
+static int on_thaw(int64_t realtime_usec, struct err *reterr)
 {
 	(void) reterr;
+	slept.thawed_at = realtime_usec;
 	slept.thaws++;
 	return 0;
 }
@@ -796,6 +798,7 @@ static struct client ask(Croft__GuestRequest__BodyCase kind, size_t entropy_size
 
 	memset(entropy, 0x5a, sizeof(entropy));
 	wake.realtime_us = 12345678;
+	thaw.realtime_us = 87654321;
 	wake.entropy.data = entropy;
 	wake.entropy.len = entropy_size;
 	request.body_case = kind;
@@ -857,6 +860,7 @@ START_TEST(test_frozen_it_serves_its_thaw_alone)
 	client_close(&client);
 	ask_done(CROFT__GUEST_REQUEST__BODY_THAW);
 	ck_assert_int_eq(slept.thaws, 1);
+	ck_assert_int_eq(slept.thawed_at, 87654321);
 	client = start_script("true");
 	(void) expect_started(&client);
 	client_close(&client);
