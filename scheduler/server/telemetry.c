@@ -10,10 +10,10 @@
 
 #include "base/table.h"
 #include "server/codec.h"
-#include "telemetry/histogram.h"
 #include "server/message.h"
 #include "server/ops.h"
 #include "server/shell.h"
+#include "telemetry/histogram.h"
 
 #define DETAIL_SIZE 120
 

@@ -209,7 +209,7 @@ def change(kept, name, edit, sums=True):
 
 
 def case_snapshot_refused(env):
-    """damaged files, another version, another CPU, another machine: each by its name and before a vCPU runs"""
+    """damaged files, another format, another CPU, another machine: each by its name and before a vCPU runs"""
     guest = Guest(env, "refused", "serve", vcpus=2)
     guest.wait_probe("serve")
     assert guest.vmm.pause() is None
