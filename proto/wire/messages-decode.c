@@ -75,6 +75,8 @@ int spec_decode(const Croft__SandboxSpec *message, struct sandbox_spec **ret, st
 		return refuse(reterr, "access_token");
 	if (!take_text(spec->tenant, sizeof(spec->tenant), message->tenant))
 		return refuse(reterr, "tenant");
+	if (!take_optional_id(spec->snapshot, message->snapshot))
+		return refuse(reterr, "snapshot");
 	spec->image_size = message->image_size;
 	spec->vcpus = message->vcpus;
 	spec->memory_mib = message->memory_mib;
@@ -135,7 +137,11 @@ static void hello_cleanup(struct hello *hello)
 
 int hello_decode(const Croft__Hello *message, struct hello *ret, struct err *reterr)
 {
-	CLEANUP(hello_cleanup) struct hello hello = { .highest_epoch = message->highest_epoch, .pauses = message->pauses };
+	CLEANUP(hello_cleanup) struct hello hello = {
+		.highest_epoch = message->highest_epoch,
+		.pauses = message->pauses,
+		.snapshots = message->snapshots,
+	};
 	int r;
 
 	if (!take_id(hello.instance, message->instance))
@@ -306,6 +312,21 @@ static void desired_set_cleanup(struct desired_set *set)
 	desired_set_deinit(set);
 }
 
+static int take_snapshot_ids(struct desired_set *to, const Croft__DesiredSet *message, struct err *reterr)
+{
+	if (message->n_snapshots > PART_MAX)
+		return refuse(reterr, "snapshots");
+	if (message->n_snapshots == 0)
+		return 0;
+	to->snapshots = calloc(message->n_snapshots, sizeof(*to->snapshots));
+	if (!to->snapshots)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for a desired set.");
+	for (; to->n_snapshots < message->n_snapshots; to->n_snapshots++)
+		if (!take_id(to->snapshots[to->n_snapshots], message->snapshots[to->n_snapshots]))
+			return refuse(reterr, "snapshots");
+	return 0;
+}
+
 int desired_set_decode(
 	const Croft__DesiredSet *message, struct desired_set *ret, struct err *reterr)
 {
@@ -315,6 +336,7 @@ int desired_set_decode(
 		.complete = message->complete,
 		.inventory = message->inventory,
 	};
+	int r;
 
 	if (message->n_sandboxes > PART_MAX)
 		return refuse(reterr, "sandboxes");
@@ -329,6 +351,9 @@ int desired_set_decode(
 			    message->sandboxes[set.n]->sandbox,
 			    message->sandboxes[set.n]->generation))
 			return refuse(reterr, "sandboxes");
+	r = take_snapshot_ids(&set, message, reterr);
+	if (r < 0)
+		return r;
 	*ret = set;
 	set = (struct desired_set){ 0 };
 	return 0;
@@ -376,6 +401,14 @@ static void sandbox_report_cleanup(struct sandbox_report *report)
 	sandbox_report_deinit(report);
 }
 
+static int take_snapshot(struct sandbox_report *to, const Croft__Snapshot *message, struct err *reterr)
+{
+	to->snapshot = calloc(1, sizeof(*to->snapshot));
+	if (!to->snapshot)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for a snapshot.");
+	return snapshot_info_decode(message, to->snapshot, reterr);
+}
+
 int sandbox_report_decode(
 	const Croft__SandboxReport *message, struct sandbox_report *ret, struct err *reterr)
 {
@@ -409,6 +442,11 @@ int sandbox_report_decode(
 		if (r < 0)
 			return r;
 	}
+	if (message->snapshot) {
+		r = take_snapshot(&report, message->snapshot, reterr);
+		if (r < 0)
+			return r;
+	}
 	*ret = report;
 	report = (struct sandbox_report){ 0 };
 	return 0;
@@ -417,6 +455,24 @@ int sandbox_report_decode(
 static void inventory_cleanup(struct inventory *inventory)
 {
 	inventory_deinit(inventory);
+}
+
+static int take_snapshots(struct inventory *to, const Croft__Inventory *message, struct err *reterr)
+{
+	if (message->n_snapshots > PART_MAX)
+		return refuse(reterr, "snapshots");
+	if (message->n_snapshots == 0)
+		return 0;
+	to->snapshots = calloc(message->n_snapshots, sizeof(*to->snapshots));
+	if (!to->snapshots)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for an inventory.");
+	for (; to->n_snapshots < message->n_snapshots; to->n_snapshots++) {
+		int r = snapshot_info_decode(message->snapshots[to->n_snapshots], &to->snapshots[to->n_snapshots], reterr);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
 int inventory_decode(const Croft__Inventory *message, struct inventory *ret, struct err *reterr)
@@ -428,6 +484,7 @@ int inventory_decode(const Croft__Inventory *message, struct inventory *ret, str
 		.number = message->number,
 		.greeting = message->greeting,
 	};
+	int r;
 
 	if (message->n_sandboxes > PART_MAX)
 		return refuse(reterr, "sandboxes");
@@ -438,12 +495,15 @@ int inventory_decode(const Croft__Inventory *message, struct inventory *ret, str
 				reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for an inventory.");
 	}
 	for (; inventory.n < message->n_sandboxes; inventory.n++) {
-		int r = sandbox_report_decode(
+		r = sandbox_report_decode(
 			message->sandboxes[inventory.n], &inventory.sandboxes[inventory.n], reterr);
 
 		if (r < 0)
 			return r;
 	}
+	r = take_snapshots(&inventory, message, reterr);
+	if (r < 0)
+		return r;
 	*ret = inventory;
 	inventory = (struct inventory){ 0 };
 	return 0;

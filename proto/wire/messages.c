@@ -181,6 +181,7 @@ void create_command_deinit(struct create_command *command)
 void desired_set_deinit(struct desired_set *set)
 {
 	free(set->sandboxes);
+	free(set->snapshots);
 	*set = (struct desired_set){ 0 };
 }
 
@@ -190,11 +191,14 @@ void sandbox_report_deinit(struct sandbox_report *report)
 	report->stages = NULL;
 	report->n_stages = 0;
 	report->spec = spec_unref(report->spec);
+	free(report->snapshot);
+	report->snapshot = NULL;
 }
 
 int sandbox_report_copy(const struct sandbox_report *report, struct sandbox_report *ret)
 {
-	struct stage_record *stages = NULL;
+	CLEANUP_FREE struct stage_record *stages = NULL;
+	struct snapshot_info *snapshot = NULL;
 
 	if (report->n_stages) {
 		stages = calloc(report->n_stages, sizeof(*stages));
@@ -202,8 +206,15 @@ int sandbox_report_copy(const struct sandbox_report *report, struct sandbox_repo
 			return -ENOMEM;
 		memcpy(stages, report->stages, report->n_stages * sizeof(*stages));
 	}
+	if (report->snapshot) {
+		snapshot = malloc(sizeof(*snapshot));
+		if (!snapshot)
+			return -ENOMEM;
+		*snapshot = *report->snapshot;
+	}
 	*ret = *report;
-	ret->stages = stages;
+	ret->stages = TAKE(stages);
+	ret->snapshot = snapshot;
 	ret->spec = spec_ref(report->spec);
 	return 0;
 }
@@ -213,6 +224,7 @@ void inventory_deinit(struct inventory *inventory)
 	for (size_t i = 0; i < inventory->n; i++)
 		sandbox_report_deinit(&inventory->sandboxes[i]);
 	free(inventory->sandboxes);
+	free(inventory->snapshots);
 	*inventory = (struct inventory){ 0 };
 }
 
@@ -311,7 +323,8 @@ Croft__SandboxSpec *spec_encode(const struct sandbox_spec *spec)
 		!put_text(&to->image_digest, spec->image_digest) ||
 		!put_text(&to->setup_command, spec->setup_command) ||
 		!put_text(&to->access_token, spec->access_token) ||
-		!put_text(&to->tenant, spec->tenant) || !put_env(to, spec) ||
+		!put_text(&to->tenant, spec->tenant) ||
+		!put_text(&to->snapshot, spec->snapshot) || !put_env(to, spec) ||
 		!(to->network = net_policy_encode(&spec->network)))
 		return DROP(to);
 	return to;
@@ -362,6 +375,7 @@ Croft__Hello *hello_encode(const struct hello *hello)
 		return NULL;
 	to->highest_epoch = hello->highest_epoch;
 	to->pauses = hello->pauses;
+	to->snapshots = hello->snapshots;
 	if (!put_text(&to->instance, hello->instance) || !put_text(&to->machine, hello->machine) ||
 		!put_text(&to->boot_id, hello->boot_id) ||
 		!put_text(&to->hostname, hello->hostname) ||
@@ -490,6 +504,22 @@ Croft__ReportAck *report_ack_encode(const struct report_ack *ack)
 	return put_text(&to->sandbox, ack->sandbox) ? to : DROP(to);
 }
 
+static bool put_snapshot_ids(Croft__DesiredSet *to, const struct desired_set *set)
+{
+	if (set->n_snapshots == 0)
+		return true;
+	to->snapshots = calloc(set->n_snapshots, sizeof(*to->snapshots));
+	if (!to->snapshots)
+		return false;
+	for (size_t i = 0; i < set->n_snapshots; i++) {
+		to->snapshots[i] = strdup(set->snapshots[i]);
+		if (!to->snapshots[i])
+			return false;
+		to->n_snapshots = i + 1;
+	}
+	return true;
+}
+
 Croft__DesiredSet *desired_set_encode(const struct desired_set *set)
 {
 	Croft__DesiredSet *to = NEW(desired_set, DesiredSet);
@@ -514,7 +544,7 @@ Croft__DesiredSet *desired_set_encode(const struct desired_set *set)
 		if (!put_text(&item->sandbox, set->sandboxes[i].sandbox))
 			return DROP(to);
 	}
-	return to;
+	return put_snapshot_ids(to, set) ? to : DROP(to);
 }
 
 static bool put_stages(Croft__SandboxReport *to, const struct sandbox_report *report)
@@ -564,9 +594,26 @@ Croft__SandboxReport *sandbox_report_encode(const struct sandbox_report *report)
 		!put_failure(&to->update_failure, &report->update_failure) ||
 		!put_text(&to->guest_boot_id, report->guest_boot_id) ||
 		!put_text(&to->end_reason, end_reason_name(report->end_reason)) ||
-		!put_failure(&to->failure, &report->failure) || !put_stages(to, report))
+		!put_failure(&to->failure, &report->failure) || !put_stages(to, report) ||
+		(report->snapshot && !(to->snapshot = snapshot_info_encode(report->snapshot))))
 		return DROP(to);
 	return to;
+}
+
+static bool put_snapshots(Croft__Inventory *to, const struct inventory *inventory)
+{
+	if (inventory->n_snapshots == 0)
+		return true;
+	to->snapshots = calloc(inventory->n_snapshots, sizeof(*to->snapshots));
+	if (!to->snapshots)
+		return false;
+	for (size_t i = 0; i < inventory->n_snapshots; i++) {
+		to->snapshots[i] = snapshot_info_encode(&inventory->snapshots[i]);
+		if (!to->snapshots[i])
+			return false;
+		to->n_snapshots = i + 1;
+	}
+	return true;
 }
 
 Croft__Inventory *inventory_encode(const struct inventory *inventory)
@@ -590,5 +637,5 @@ Croft__Inventory *inventory_encode(const struct inventory *inventory)
 			return DROP(to);
 		to->n_sandboxes = i + 1;
 	}
-	return to;
+	return put_snapshots(to, inventory) ? to : DROP(to);
 }

@@ -68,6 +68,7 @@ struct sandbox_spec {
 	bool secure;
 	bool auto_pause; /* at the end of its life it is paused instead of ended */
 	char tenant[ID_NAME_MAX + 1]; /* whose it is; the node only says it back. "": an older scheduler made it */
+	char snapshot[ID_SIZE]; /* it begins as this one; "": it boots */
 	struct net_policy network;
 };
 
@@ -135,6 +136,7 @@ struct hello {
 	uint64_t highest_epoch;
 	struct leader_mark leader; /* who had it */
 	bool pauses; /* it knows pause and resume */
+	bool snapshots; /* it knows snapshots, and specs with one */
 };
 void hello_deinit(struct hello *hello);
 Croft__Hello *hello_encode(const struct hello *hello);
@@ -257,6 +259,41 @@ struct resume_command {
 Croft__ResumeSandbox *resume_command_encode(const struct resume_command *command);
 int resume_command_decode(const Croft__ResumeSandbox *message, struct resume_command *ret, struct err *reterr);
 
+/* A moment of a sandbox that its node keeps by itself: what a sandbox that begins as it has to be. */
+struct snapshot_info {
+	char id[ID_SIZE];
+	char sandbox[ID_SIZE]; /* of which it is a moment */
+	char tenant[ID_NAME_MAX + 1];
+	char template_name[ID_NAME_MAX + 1];
+	char image_digest[DIGEST_SIZE];
+	uint64_t image_size;
+	uint32_t vcpus;
+	uint64_t memory_mib;
+	uint64_t disk_mib;
+	uint64_t size_mib; /* that it takes on the node's disk */
+	char cpu_class[ID_NAME_MAX + 1]; /* of the node; "": not known */
+	int64_t created_usec; /* realtime */
+};
+Croft__Snapshot *snapshot_info_encode(const struct snapshot_info *info);
+int snapshot_info_decode(const Croft__Snapshot *message, struct snapshot_info *ret, struct err *reterr);
+
+/* Done when a report names it in `updated`: with the snapshot, or with the reason in `update_failure`. */
+struct snapshot_command {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	char operation[ID_SIZE];
+	uint64_t number; /* as in update_command */
+	char snapshot[ID_SIZE];
+};
+Croft__SnapshotSandbox *snapshot_command_encode(const struct snapshot_command *command);
+int snapshot_command_decode(const Croft__SnapshotSandbox *message, struct snapshot_command *ret, struct err *reterr);
+
+/* Both name the snapshot alone. */
+Croft__DropSnapshot *drop_snapshot_encode(const char *snapshot);
+int drop_snapshot_decode(const Croft__DropSnapshot *message, char ret[static ID_SIZE], struct err *reterr);
+Croft__SnapshotDropped *snapshot_dropped_encode(const char *snapshot);
+int snapshot_dropped_decode(const Croft__SnapshotDropped *message, char ret[static ID_SIZE], struct err *reterr);
+
 /* Another network policy. Done, or failed with the report's `update_failure`, when a report's `updated` is this. */
 struct network_command {
 	char sandbox[ID_SIZE];
@@ -293,6 +330,8 @@ struct desired_set {
 	uint32_t part;
 	bool complete;
 	uint64_t inventory;
+	char (*snapshots)[ID_SIZE]; /* to be kept; at most PART_MAX in a part */
+	size_t n_snapshots;
 };
 void desired_set_deinit(struct desired_set *set);
 Croft__DesiredSet *desired_set_encode(const struct desired_set *set);
@@ -328,6 +367,7 @@ struct sandbox_report {
 	char guest_boot_id[BOOT_ID_SIZE];
 	enum end_reason end_reason;
 	struct sandbox_spec *spec; /* in an inventory; else NULL */
+	struct snapshot_info *snapshot; /* of the one that `updated` asked for; else NULL */
 };
 void sandbox_report_deinit(struct sandbox_report *report);
 /* 0 or -ENOMEM; *ret is the caller's. */
@@ -343,6 +383,8 @@ struct inventory {
 	bool complete;   /* on the last part */
 	uint64_t number; /* rises with each inventory of this instance */
 	uint64_t greeting; /* of the welcome that it answers; 0: not said */
+	struct snapshot_info *snapshots; /* that are whole; at most PART_MAX in a part */
+	size_t n_snapshots;
 };
 void inventory_deinit(struct inventory *inventory);
 Croft__Inventory *inventory_encode(const struct inventory *inventory);

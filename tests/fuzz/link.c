@@ -64,6 +64,44 @@ HANDLER(destroy, destroy, struct destroy_command, destroy_command_decode, destro
 HANDLER(update, update, struct update_command, update_command_decode, update_command_encode, nothing)
 HANDLER(pause, pause, struct pause_command, pause_command_decode, pause_command_encode, nothing)
 HANDLER(resume, resume, struct resume_command, resume_command_decode, resume_command_encode, nothing)
+HANDLER(snapshot, snapshot, struct snapshot_command, snapshot_command_decode, snapshot_command_encode, nothing)
+
+static int on_drop_snapshot(
+	void *call, const struct envelope_head *head, const Croft__Envelope *envelope, struct err *reterr)
+{
+	char id[ID_SIZE];
+	Croft__DropSnapshot *message;
+	int r = drop_snapshot_decode(envelope->drop_snapshot, id, reterr);
+
+	(void) call;
+	(void) head;
+	if (r < 0)
+		return r;
+	message = drop_snapshot_encode(id);
+	CLAIM(message);
+	check_again(&message->base);
+	protobuf_c_message_free_unpacked(&message->base, NULL);
+	return 0;
+}
+
+static int on_snapshot_dropped(
+	void *call, const struct envelope_head *head, const Croft__Envelope *envelope, struct err *reterr)
+{
+	char id[ID_SIZE];
+	Croft__SnapshotDropped *message;
+	int r = snapshot_dropped_decode(envelope->snapshot_dropped, id, reterr);
+
+	(void) call;
+	(void) head;
+	if (r < 0)
+		return r;
+	message = snapshot_dropped_encode(id);
+	CLAIM(message);
+	check_again(&message->base);
+	protobuf_c_message_free_unpacked(&message->base, NULL);
+	return 0;
+}
+
 HANDLER(network_update, network_update, struct network_command, network_command_decode, network_command_encode,
 	network_command_deinit)
 HANDLER(report_ack, report_ack, struct report_ack, report_ack_decode, report_ack_encode, nothing)
@@ -122,7 +160,8 @@ static const struct dispatch_row rows[] = { ROW(ENROLL, on_any), ROW(HELLO, on_h
 	ROW(IMAGE_REQUEST, on_any), ROW(STREAM_DATA, on_any), ROW(STREAM_CREDIT, on_any), ROW(STREAM_CLOSE, on_any),
 	ROW(REFUSED, on_refused), ROW(WELCOME, on_welcome), ROW(CREATE, on_create), ROW(DESTROY, on_destroy),
 	ROW(UPDATE, on_update), ROW(NETWORK_UPDATE, on_network_update), ROW(PAUSE, on_pause),
-	ROW(RESUME, on_resume), ROW(REPORT_ACK, on_report_ack), ROW(DESIRED, on_desired) };
+	ROW(RESUME, on_resume), ROW(SNAPSHOT, on_snapshot), ROW(DROP_SNAPSHOT, on_drop_snapshot),
+	ROW(SNAPSHOT_DROPPED, on_snapshot_dropped), ROW(REPORT_ACK, on_report_ack), ROW(DESIRED, on_desired) };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {

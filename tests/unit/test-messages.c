@@ -3,6 +3,7 @@
  * wire/messages: what goes in comes out, and each decoder refuses what nobody may believe.
  */
 #include <check.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,7 @@ static struct sandbox_spec *spec_make(void)
 	spec->timeout_s = 60;
 	spec->setup_timeout_ms = 1500;
 	spec->secure = true;
+	memcpy(spec->snapshot, OP, ID_SIZE);
 	ck_assert_int_eq(spec_add_env(spec, "NAME", "value with = and spaces"), 0);
 	ck_assert_int_eq(spec_set_setup(spec, "exit 3"), 0);
 	return spec;
@@ -38,6 +40,7 @@ static void spec_equal(const struct sandbox_spec *a, const struct sandbox_spec *
 	ck_assert_str_eq(a->image_digest, b->image_digest);
 	ck_assert_str_eq(a->access_token, b->access_token);
 	ck_assert_str_eq(a->setup_command, b->setup_command);
+	ck_assert_str_eq(a->snapshot, b->snapshot);
 	ck_assert_uint_eq(a->image_size, b->image_size);
 	ck_assert_uint_eq(a->vcpus, b->vcpus);
 	ck_assert_uint_eq(a->memory_mib, b->memory_mib);
@@ -120,7 +123,7 @@ START_TEST(test_hello_and_capacity)
 {
 	struct hello hello = {
 		.instance = ID, .machine = OP, .boot_id = "boot", .hostname = "host", .version = "1",
-		.cpu_class = "amd-25-1"
+		.cpu_class = "amd-25-1", .snapshots = true
 	};
 	struct capacity_report report = { .memory_used_mib = 5, .disk_free_mib = 6 };
 	struct hello back;
@@ -140,6 +143,8 @@ START_TEST(test_hello_and_capacity)
 	ck_assert_str_eq(back.images.digests[0], DIGEST);
 	ck_assert_uint_eq(back.highest_epoch, 8);
 	ck_assert_str_eq(back.cpu_class, "amd-25-1");
+	ck_assert(back.snapshots);
+	ck_assert(!back.pauses);
 	ck_assert_int_eq(back.unschedulable.code, FAIL_KVM_UNAVAILABLE);
 	ck_assert(capacity_is_equal(&back.capacity, &hello.capacity));
 	ck_assert(capacity_is_equal(&report_back.capacity, &hello.capacity));
@@ -182,6 +187,98 @@ START_TEST(test_sets)
 	inventory_deinit(&back);
 	FREE(message);
 	FREE(inventory_message);
+}
+END_TEST
+
+#define SNAPSHOT "cccccccccccccccccccc"
+
+static struct snapshot_info snapshot_make(void)
+{
+	return (struct snapshot_info){
+		.id = SNAPSHOT, .sandbox = ID, .tenant = "acme", .template_name = "base", .image_digest = DIGEST,
+		.image_size = 123, .vcpus = 2, .memory_mib = 512, .disk_mib = 1024, .size_mib = 77,
+		.cpu_class = "amd-25-1", .created_usec = 1700000000000000,
+	};
+}
+
+static void snapshot_equal(const struct snapshot_info *a, const struct snapshot_info *b)
+{
+	ck_assert_str_eq(a->id, b->id);
+	ck_assert_str_eq(a->sandbox, b->sandbox);
+	ck_assert_str_eq(a->tenant, b->tenant);
+	ck_assert_str_eq(a->template_name, b->template_name);
+	ck_assert_str_eq(a->image_digest, b->image_digest);
+	ck_assert_str_eq(a->cpu_class, b->cpu_class);
+	ck_assert_uint_eq(a->image_size, b->image_size);
+	ck_assert_uint_eq(a->vcpus, b->vcpus);
+	ck_assert_uint_eq(a->memory_mib, b->memory_mib);
+	ck_assert_uint_eq(a->disk_mib, b->disk_mib);
+	ck_assert_uint_eq(a->size_mib, b->size_mib);
+	ck_assert_int_eq(a->created_usec, b->created_usec);
+}
+
+START_TEST(test_snapshots)
+{
+	struct snapshot_info info = snapshot_make(), other = snapshot_make(), back;
+	struct snapshot_command command = { .sandbox = ID, .operation = OP, .generation = 3, .number = 8, .snapshot = SNAPSHOT };
+	struct snapshot_command command_back;
+	struct sandbox_report report = { .sandbox = ID, .generation = 2, .state = REPORT_RUNNING, .snapshot = &info }, copy;
+	struct inventory inventory = { .snapshots = (struct snapshot_info[]){ info, other }, .n_snapshots = 2, .number = 4 };
+	struct desired_set set = { .snapshots = (char[][ID_SIZE]){ SNAPSHOT, OP }, .n_snapshots = 2, .complete = true }, set_back;
+	Croft__SnapshotSandbox *command_message = snapshot_command_encode(&command);
+	Croft__SandboxReport *report_message = sandbox_report_encode(&report);
+	Croft__Inventory *inventory_message;
+	Croft__DesiredSet *set_message = desired_set_encode(&set);
+	struct sandbox_report report_back;
+	struct inventory inventory_back;
+
+	ck_assert_int_eq(snapshot_command_decode(command_message, &command_back, NULL), 0);
+	ck_assert_str_eq(command_back.snapshot, SNAPSHOT);
+	ck_assert_str_eq(command_back.sandbox, ID);
+	ck_assert_uint_eq(command_back.number, 8);
+	ck_assert_int_eq(sandbox_report_decode(report_message, &report_back, NULL), 0);
+	snapshot_equal(report_back.snapshot, &info);
+	ck_assert_int_eq(sandbox_report_copy(&report_back, &copy), 0);
+	sandbox_report_deinit(&report_back);
+	snapshot_equal(copy.snapshot, &info);
+	sandbox_report_deinit(&copy);
+	memcpy(inventory.snapshots[1].id, OP, ID_SIZE);
+	inventory_message = inventory_encode(&inventory);
+	ck_assert_int_eq(inventory_decode(inventory_message, &inventory_back, NULL), 0);
+	ck_assert_uint_eq(inventory_back.n_snapshots, 2);
+	snapshot_equal(&inventory_back.snapshots[0], &info);
+	ck_assert_str_eq(inventory_back.snapshots[1].id, OP);
+	inventory_deinit(&inventory_back);
+	ck_assert_int_eq(desired_set_decode(set_message, &set_back, NULL), 0);
+	ck_assert_uint_eq(set_back.n_snapshots, 2);
+	ck_assert_str_eq(set_back.snapshots[1], OP);
+	desired_set_deinit(&set_back);
+	info.vcpus = 0;
+	FREE(report_message);
+	report_message = sandbox_report_encode(&report);
+	ck_assert_int_eq(snapshot_info_decode(report_message->snapshot, &back, NULL), -EPROTO);
+	ck_assert_int_eq(sandbox_report_decode(report_message, &report_back, NULL), -EPROTO);
+	FREE(command_message);
+	FREE(report_message);
+	FREE(inventory_message);
+	FREE(set_message);
+}
+END_TEST
+
+START_TEST(test_drop_snapshot)
+{
+	Croft__DropSnapshot *drop = drop_snapshot_encode(SNAPSHOT), *bad = drop_snapshot_encode("../x");
+	Croft__SnapshotDropped *dropped = snapshot_dropped_encode(SNAPSHOT);
+	char id[ID_SIZE];
+
+	ck_assert_int_eq(drop_snapshot_decode(drop, id, NULL), 0);
+	ck_assert_str_eq(id, SNAPSHOT);
+	ck_assert_int_eq(drop_snapshot_decode(bad, id, NULL), -EPROTO);
+	ck_assert_int_eq(snapshot_dropped_decode(dropped, id, NULL), 0);
+	ck_assert_str_eq(id, SNAPSHOT);
+	FREE(drop);
+	FREE(bad);
+	FREE(dropped);
 }
 END_TEST
 
@@ -402,6 +499,8 @@ int main(void)
 	tcase_add_test(tcase, test_sets);
 	tcase_add_test(tcase, test_network_policies);
 	tcase_add_test(tcase, test_small_ones);
+	tcase_add_test(tcase, test_snapshots);
+	tcase_add_test(tcase, test_drop_snapshot);
 	tcase_add_loop_test(tcase, test_bad_members, 0, ARRAY_LEN(bad_rows));
 	tcase_add_test(tcase, test_memory_within_a_cost);
 	tcase_add_test(tcase, test_spec_check_names_the_field);
