@@ -7,17 +7,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 
+/* Mutable, of the process: threads make files of one name at once, and each must have a temporary of its own. */
+static atomic_uint serial;
+
 int newfile_open(struct newfile *file, const char *path, mode_t mode, enum fail_code code, struct err *reterr)
 {
 	if (snprintf(file->path, sizeof(file->path), "%s", path) >= (int) sizeof(file->path) ||
-		snprintf(file->temporary, sizeof(file->temporary), "%s.new-%d", path, (int) getpid()) >=
-			(int) sizeof(file->temporary))
+		snprintf(file->temporary, sizeof(file->temporary), "%s.new-%d-%u", path, (int) getpid(),
+			atomic_fetch_add(&serial, 1)) >= (int) sizeof(file->temporary))
 		return err_set(reterr, code, ENAMETOOLONG, "the path %.64s... is too long", path);
 	(void) unlink(file->temporary); /* of an earlier process with our pid */
 	file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);

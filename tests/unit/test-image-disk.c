@@ -6,6 +6,7 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -99,6 +100,40 @@ START_TEST(test_disk_refusals)
 }
 END_TEST
 
+struct maker {
+	pthread_t thread;
+	char path[128];
+	struct err err;
+};
+
+static void *make_one(void *user)
+{
+	struct maker *maker = user;
+
+	(void) disk_make(dir, 64, maker->path, &maker->err);
+	return NULL;
+}
+
+/* The first disks of a size, on a node whose first sandboxes start together: each thread finds no template. */
+START_TEST(test_first_disks_at_once)
+{
+	struct maker makers[6] = { 0 };
+
+	for (size_t i = 0; i < ARRAY_LEN(makers); i++) {
+		snprintf(makers[i].path, sizeof(makers[i].path), "%s/disk-%zu", dir, i);
+		ck_assert_int_eq(pthread_create(&makers[i].thread, NULL, make_one, &makers[i]), 0);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(makers); i++)
+		ck_assert_int_eq(pthread_join(makers[i].thread, NULL), 0);
+	for (size_t i = 0; i < ARRAY_LEN(makers); i++) {
+		char *fsck[] = { (char[]) { "e2fsck" }, (char[]) { "-fn" }, makers[i].path, NULL };
+
+		ck_assert_msg(!err_is_set(&makers[i].err), "%s", makers[i].err.msg);
+		ck_assert_int_eq(run(fsck), 0);
+	}
+}
+END_TEST
+
 /* Data, hole, data, hole, as one would have it after use. */
 START_TEST(test_copy_keeps_holes)
 {
@@ -168,6 +203,7 @@ int main(void)
 	tcase_add_loop_test(t, test_disk, 0, (int) ARRAY_LEN(sizes));
 	tcase_add_test(t, test_disk_uses_template);
 	tcase_add_test(t, test_disk_refusals);
+	tcase_add_test(t, test_first_disks_at_once);
 	tcase_add_test(t, test_copy_keeps_holes);
 	tcase_add_test(t, test_digest);
 	tcase_add_test(t, test_child);
