@@ -7,6 +7,7 @@
 
 #include "agent/options.h"
 
+int command_doctor(const struct agent_options *options, int argc, char **argv);
 int command_join(const struct agent_options *options, int argc, char **argv);
 int command_run(const struct agent_options *options, int argc, char **argv);
 int command_status(const struct agent_options *options, int argc, char **argv);

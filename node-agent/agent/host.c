@@ -13,7 +13,7 @@
 #include "agent/agent.h"
 #include "agent/image-collect.h"
 #include "agent/images.h"
-#include "agent/kvm.h"
+#include "doctor/kvm.h"
 #include "agent/sandbox.h"
 #include "agent/worker.h"
 #include "base/log.h"

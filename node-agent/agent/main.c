@@ -18,6 +18,8 @@ static const struct command commands[] = {
 	{ "join", "--token-file FILE", "Make this state directory a node of the token's pool.",
 		command_join },
 	{ "run", "", "Run the agent until SIGTERM; sandboxes outlive it.", command_run },
+	{ "doctor", "[--fix] [-o json]", "Say what of this host keeps it from being a good node; --fix sets right what is safe.",
+		command_doctor },
 	{ "status", "[-o json]", "Show the node and its sandboxes from the files of its state.",
 		command_status },
 };

@@ -32,6 +32,8 @@ static const struct config_option options_table[] = {
 	{ "", "token_file", CONFIG_STRING, AT(token_file), "", 0, 0, false, "join: the file with the join token." },
 	{ "", "replace", CONFIG_BOOL, AT(replace), "no", 0, 0, false,
 	  "join: give up the identity that this state directory holds." },
+	{ "", "fix", CONFIG_BOOL, AT(fix), "no", 0, 0, false,
+	  "doctor: set right what is safe to change, now and at each boot." },
 	{ "vmm", "path", CONFIG_STRING, AT(vmm_path), "", 0, 0, false, "The VMM (croft-vmm beside croft-node)." },
 	{ "vmm", "kvm", CONFIG_STRING, AT(kvm_device), "/dev/kvm", 0, 0, false, "The device handed to the VMM." },
 	{ "vmm", "probe", CONFIG_BOOL, AT(kvm_probe), "yes", 0, 0, false,

@@ -20,6 +20,7 @@ struct agent_options {
 	char *state, *cache, *run;
 	char *token_file; /* of `join` */
 	bool replace;     /* of `join` */
+	bool fix;         /* of `doctor` */
 	/* [vmm] */
 	char *vmm_path, *vmm_jail;
 	char *kvm_device;

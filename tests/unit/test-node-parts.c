@@ -19,7 +19,7 @@
 #include "agent/cpu-class.h"
 #include "agent/identity.h"
 #include "agent/journal.h"
-#include "agent/kvm.h"
+#include "doctor/kvm.h"
 #include "agent/options.h"
 #include "agent/pidref.h"
 #include "agent/vmm-exit.h"

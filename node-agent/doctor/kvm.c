@@ -2,7 +2,7 @@
  *
  * See kvm.h.
  */
-#include "agent/kvm.h"
+#include "doctor/kvm.h"
 
 #include <errno.h>
 #include <fcntl.h>
