@@ -294,7 +294,7 @@ static uint32_t used_bytes(const struct request *request, const struct chain *ch
 		filled = request->data_size;
 	else if (status == VIRTIO_BLK_S_OK && request->type == VIRTIO_BLK_T_GET_ID)
 		filled = MIN(request->data_size, (uint64_t) BLK_SERIAL_SIZE);
-	if (filled == chain->writable - 1)
+	if (filled == chain->writable - 1 || PLANTED(USED_UNWRITTEN))
 		filled = chain->writable;
 	return (uint32_t) MIN(filled, (uint64_t) UINT32_MAX);
 }

@@ -269,7 +269,7 @@ void queue_push_all(struct queue *queue, const struct queue_used *used, uint16_t
 		uint8_t *entry = queue->used_ring + RING_HEAD + (size_t) (queue->next_used++ % queue->n) * 8;
 
 		__atomic_store_n((uint32_t *) (void *) entry, used[i].head, __ATOMIC_RELAXED);
-		__atomic_store_n((uint32_t *) (void *) (entry + 4), used[i].written, __ATOMIC_RELAXED);
+		__atomic_store_n((uint32_t *) (void *) (entry + 4), used[i].written + PLANTED(USED_TOO_LONG), __ATOMIC_RELAXED);
 	}
 	/* the driver reads the entries after idx: idx is written after the entries and the data */
 	__atomic_store_n(as16(queue->used_ring + 2), queue->next_used, __ATOMIC_RELEASE);

@@ -43,6 +43,8 @@ enum plant {
 	PLANT_DISK_END,                /* blk: where a request ends is computed in 64 bits that wrap */
 	PLANT_READ_ONLY_WRITTEN,       /* blk: a read-only disk is written */
 	PLANT_VSOCK_CID,               /* vsock: packets in another's name are served */
+	PLANT_USED_UNWRITTEN,          /* blk: a request that failed is given back as if it had been filled */
+	PLANT_USED_TOO_LONG,           /* queue: more bytes used than there is room for */
 	PLANT_HARDWARE_MAX_
 };
 

@@ -130,6 +130,33 @@ static enum verdict small_buffers(struct villain *v, uint64_t size)
 	return expect_works(v, RX);
 }
 
+/* 5.1.6.4: a frame in several buffers: each is filled but for the last, and num_buffers says how many. */
+static enum verdict merged(struct villain *v, uint64_t size)
+{
+	struct net_head head = { .flags = 0 };
+	uint64_t left = sizeof(head) + 200, n = (left + size - 1) / size;
+
+	NEED(villain_start_with(v, F_NET_MERGE, N), "the device does not come up", reg(v, R_STATUS));
+	put_ethernet(v);
+	for (unsigned int i = 0; i < n + 2; i++) {
+		desc(v, RX, i, WHERE + i * UINT64_C(512), size, D_WRITE, 0);
+		push(v, RX, i);
+	}
+	kick(v, RX);
+	NEED(send(v, &head, sizeof(head), 200), "a frame is not given back", size);
+	for (uint64_t i = 0; i < n; i++) {
+		uint32_t index;
+		int64_t len = wait_used(v, RX, &index);
+
+		NEED(len == (int64_t) (left < size ? left : size) && index == i, "a buffer of a frame has another size", len);
+		left -= (uint64_t) len;
+	}
+	NEED(get_u16(v, WHERE + 10) == n, "num_buffers is another", get_u16(v, WHERE + 10));
+	NEED(is_same(at(v, WHERE + sizeof(head)), at(v, TEXT + 0x100), size - sizeof(head) < 14 ? size - sizeof(head) : 14),
+		"other bytes come back", size);
+	return expect_works(v, TX);
+}
+
 /* 2.2.1: features that need others which were not accepted. */
 static enum verdict lonely_feature(struct villain *v, uint64_t bit)
 {
@@ -197,6 +224,11 @@ static enum verdict statistics(struct villain *v, uint64_t size)
 	}
 	kick(v, STATS);
 	pause_some(v, 10);
+	while (has_used(v, STATS)) {
+		int64_t len = wait_used(v, STATS, NULL);
+
+		NEED(len == 0, "bytes for a buffer that may only be read", len);
+	}
 	return expect_works(v, INFLATE);
 }
 
@@ -243,6 +275,10 @@ const struct villain_case villain_net[] = {
 	{ "rx-11", "5.1.6.3.1", W, "receive buffers smaller than the header", small_buffers, 11, SERVED, "R089" },
 	{ "rx-12", "5.1.6.3.1", W, "receive buffers of a header", small_buffers, 12, SERVED, "R089" },
 	{ "rx-100", "5.1.6.3.1", W, "receive buffers smaller than a frame", small_buffers, 100, SERVED, "R089" },
+	{ "merged-20", "5.1.6.4", W, "a frame in eleven buffers", merged, 20, SERVED, "R089" },
+	{ "merged-100", "5.1.6.4", W, "a frame in three", merged, 100, SERVED, "R089" },
+	{ "merged-211", "5.1.6.4", W, "a frame in one and a byte", merged, 211, SERVED, "R089" },
+	{ "merged-212", "5.1.6.4", W, "a frame that fits", merged, 212, SERVED, "R089" },
 	{ "lonely-tso4", "5.1.3.1", W, "GUEST_TSO4 without GUEST_CSUM", lonely_feature, 7, EITHER, NULL },
 	{ "lonely-tso6", "5.1.3.1", W, "GUEST_TSO6 without GUEST_CSUM", lonely_feature, 8, EITHER, NULL },
 	{ "lonely-host-tso4", "5.1.3.1", W, "HOST_TSO4 without CSUM", lonely_feature, 11, EITHER, NULL },

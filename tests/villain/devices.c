@@ -113,6 +113,10 @@ bool vsock_receive(struct villain *v, const struct vsock_head *sent, struct vsoc
 		if (len < VSOCK_HEAD || addr < DATA || addr >= DATA + DATA_SIZE) /* a buffer that was no good */
 			continue;
 		copy(ret, at(v, addr), VSOCK_HEAD);
+		if (len != VSOCK_HEAD + (int64_t) ret->len) {
+			v->used_why = "a packet has another size than its used entry";
+			v->used_got = (uint64_t) len;
+		}
 		if (ret->dst_port == sent->src_port && ret->src_port == sent->dst_port)
 			return true;
 		push(v, RX, index); /* somebody else's */

@@ -70,6 +70,7 @@ bool vsock_receive(struct villain *v, const struct vsock_head *sent, struct vsoc
 bool vsock_open(struct villain *v, uint32_t port, struct vsock_head *ret);
 
 /* ---- network ---- */
+#define F_NET_MERGE (UINT64_C(1) << 15)
 struct net_head {
 	uint8_t flags, gso_type;
 	uint16_t hdr_len, gso_size, csum_start, csum_offset, num_buffers;

@@ -6,7 +6,6 @@
 
 #define PATIENCE 100000u /* pauses of at least 100 us: 10 s, of which a working device needs milliseconds */
 #define QUIET 40u
-#define PAINT UINT64_C(0xa5c35a3ca5c35a3c)
 
 /* ---- without a C library ---- */
 
@@ -222,6 +221,7 @@ static int64_t take_used(struct villain *v, unsigned int q, uint32_t *ret_head)
 	queue->used++;
 	if (ret_head)
 		*ret_head = entry[0];
+	villain_check_used(v, q, entry[0], entry[1]);
 	return entry[1];
 }
 
@@ -409,6 +409,7 @@ enum verdict villain_run(struct villain *v, const struct villain_case *row)
 	const char *why;
 
 	v->why = "";
+	v->used_why = NULL;
 	v->got = 0;
 	for (unsigned int q = 0; q < QUEUES_MAX; q++)
 		v->queues[q].n = 0;
@@ -432,6 +433,8 @@ enum verdict villain_run(struct villain *v, const struct villain_case *row)
 	why = villain_check_guard(v);
 	if (why)
 		return fail(v, why, v->got);
+	if (v->used_why)
+		return fail(v, v->used_why, v->used_got);
 	v->why = verdict == REFUSED ? villain_right(row) : "";
 	return verdict;
 }

@@ -270,6 +270,8 @@ static const struct {
 	{ PLANT_DISK_END, "a disk's end that wraps", "blk/" },
 	{ PLANT_READ_ONLY_WRITTEN, "a read-only disk is written", "blk-ro/" },
 	{ PLANT_VSOCK_CID, "packets in another's name", "vsock/" },
+	{ PLANT_USED_UNWRITTEN, "bytes used that were not written", "blk/" },
+	{ PLANT_USED_TOO_LONG, "more bytes used than there is room for", "balloon/" },
 };
 
 static int run_planted(struct suite *suite)

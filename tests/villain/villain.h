@@ -28,6 +28,8 @@
 #define WASTE UINT64_C(0x2400000)      /* 26 MiB that nobody looks at */
 #define WASTE_SIZE UINT64_C(0x1800000)
 
+#define PAINT UINT64_C(0xa5c35a3ca5c35a3c) /* what DATA holds where nobody wrote */
+
 #define N 16                           /* entries of a ring, where the case does not say otherwise */
 #define N_MAX 256
 #define GOOD 12                        /* from here on for the request that shows that the device works */
@@ -137,6 +139,8 @@ struct villain {
 	uint32_t next_port;      /* of vsock: each connection another */
 	const char *why;         /* of FAILED or SKIPPED */
 	uint64_t got;
+	const char *used_why;    /* what was wrong with a used entry, whatever the case says of it */
+	uint64_t used_got;
 };
 
 /* Runs one case with all that stands around it. */
@@ -238,6 +242,9 @@ uint64_t text(struct villain *v, uint32_t offset, const void *bytes, size_t size
 void fill(void *at, int value, size_t size);
 void copy(void *to, const void *from, size_t size);
 bool is_same(const void *a, const void *b, size_t size);
+
+/* ---- used.c: what devices say they wrote ---- */
+void villain_check_used(struct villain *v, unsigned int q, uint32_t head, uint32_t len);
 
 /* ---- verdicts ---- */
 enum verdict fail(struct villain *v, const char *why, uint64_t got);
