@@ -5,7 +5,10 @@
  */
 #include <check.h>
 #include <linux/virtio_balloon.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "lib/suite.h"
 #include "lib/vmm-driver.h"
@@ -22,6 +25,15 @@ static struct loop loop;
 #define LIST_AT (DRIVER_DATA + 0x10000)
 #define PAGES (DRIVER_END / BALLOON_PAGE)
 #define FIRST 4096u /* pfn from which the tests take pages: 16 MiB */
+
+/* In the place of libc's, which is the same and does not count. */
+static unsigned int n_holes;
+
+int fallocate(int fd, int mode, off_t offset, off_t len)
+{
+	n_holes++;
+	return (int) syscall(SYS_fallocate, fd, mode, offset, len);
+}
 
 static void set_up(void)
 {
@@ -97,6 +109,23 @@ START_TEST(gives_memory_back)
 	memset(at, 0xbb, 1000 * BALLOON_PAGE);
 	ck_assert_uint_eq(at[999 * BALLOON_PAGE], 0xbb);
 	ck_assert_uint_eq(stats().refused, 0);
+}
+END_TEST
+
+/* A list of neighbours in either direction is one hole, not one for each page. */
+START_TEST(neighbours)
+{
+	static uint32_t upwards[512];
+
+	driver_start(&driver, 0);
+	for (uint32_t i = 0; i < ARRAY_LEN(upwards); i++)
+		upwards[i] = FIRST + 1024 + i;
+	n_holes = 0;
+	send_list(INFLATE, upwards, ARRAY_LEN(upwards));
+	ck_assert_uint_eq(n_holes, 1);
+	send_range(INFLATE, FIRST, 512);
+	ck_assert_uint_eq(n_holes, 2);
+	ck_assert_uint_eq(stats().pages, 1024);
 }
 END_TEST
 
@@ -319,6 +348,7 @@ static Suite *make_suite(void)
 	tcase_add_checked_fixture(tcase, set_up, tear_down);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, gives_memory_back);
+	tcase_add_test(tcase, neighbours);
 	tcase_add_test(tcase, scattered);
 	tcase_add_test(tcase, refused);
 	tcase_add_test(tcase, bounded);

@@ -26,6 +26,18 @@ static int64_t now;
 #define RANGES_AT (DRIVER_DATA + 0x1000)
 #define BUFFER_AT (DRIVER_DATA + 0x10000)
 
+/* In the place of libc's: what a power cut would leave, as a number. */
+static unsigned int n_syncs;
+static bool sync_fails;
+
+int fdatasync(int fd)
+{
+	(void) fd;
+	n_syncs++;
+	errno = EIO;
+	return sync_fails ? -1 : 0;
+}
+
 static int64_t fake_clock(void)
 {
 	return now;
@@ -139,6 +151,37 @@ START_TEST(write_zeroes)
 	ck_assert_uint_lt(host_bytes(), before);
 	ck_assert_uint_eq(blk_stats(&blk).zeroes, 2);
 	ck_assert_uint_eq(blk_stats(&blk).zeroed_bytes, 6024 * 512);
+}
+END_TEST
+
+static uint8_t write_one(void)
+{
+	static const uint8_t sector[BLK_SECTOR] = { 1 };
+
+	return send_request(VIRTIO_BLK_T_OUT, sector, sizeof(sector));
+}
+
+/* 5.2.6.2: a driver that does not know FLUSH finds on the disk what was answered; one that does says when. */
+START_TEST(write_through)
+{
+	driver_start(&driver, BOTH);
+	n_syncs = 0;
+	ck_assert_uint_eq(write_one(), VIRTIO_BLK_S_OK);
+	ck_assert_uint_eq(send_range(VIRTIO_BLK_T_WRITE_ZEROES, 8, 8, 0), VIRTIO_BLK_S_OK);
+	ck_assert_uint_eq(n_syncs, 0);
+	ck_assert_uint_eq(send_request(VIRTIO_BLK_T_FLUSH, "", 0), VIRTIO_BLK_S_OK);
+	ck_assert_uint_eq(n_syncs, 1);
+	driver_start(&driver, F(WRITE_ZEROES));
+	ck_assert_uint_eq(write_one(), VIRTIO_BLK_S_OK);
+	ck_assert_uint_eq(n_syncs, 2);
+	ck_assert_uint_eq(send_range(VIRTIO_BLK_T_WRITE_ZEROES, 8, 8, 0), VIRTIO_BLK_S_OK);
+	ck_assert_uint_eq(n_syncs, 3);
+	sync_fails = true;
+	ck_assert_uint_eq(write_one(), VIRTIO_BLK_S_IOERR);
+	ck_assert_uint_eq(send_range(VIRTIO_BLK_T_WRITE_ZEROES, 8, 8, 0), VIRTIO_BLK_S_IOERR);
+	driver_start(&driver, BOTH);
+	ck_assert_uint_eq(send_request(VIRTIO_BLK_T_FLUSH, "", 0), VIRTIO_BLK_S_IOERR);
+	sync_fails = false;
 }
 END_TEST
 
@@ -322,6 +365,32 @@ START_TEST(limit_of_bytes)
 }
 END_TEST
 
+/* Zeroes are written, by the host: they cost their bytes. What a discard gives back costs an operation alone. */
+START_TEST(limit_of_ranges)
+{
+	uint32_t type = _i ? VIRTIO_BLK_T_DISCARD : VIRTIO_BLK_T_WRITE_ZEROES;
+	struct rate_config config = { .bytes = 1 << 20, .bytes_burst = 1 << 20 };
+	struct virtio_blk_discard_write_zeroes range = { .num_sectors = 4096 };
+	struct virtio_blk_outhdr head = { .type = type };
+
+	tear_down();
+	set_up_with(false, &config);
+	blk.clock = fake_clock;
+	rate_init(&blk.rate, &config, now);
+	driver_start(&driver, BOTH);
+	memcpy(driver_at(&driver, DRIVER_DATA), &head, sizeof(head));
+	memcpy(driver_at(&driver, RANGES_AT), &range, sizeof(range));
+	driver_set_desc(&driver, 0, 0, DRIVER_DATA, 16, D_NEXT, 1);
+	driver_set_desc(&driver, 0, 1, RANGES_AT, sizeof(range), D_NEXT, 2);
+	driver_set_desc(&driver, 0, 2, STATUS_AT, 1, D_WRITE, 0);
+	driver_push(&driver, 0, 0);
+	driver_push(&driver, 0, 0);
+	/* 2 MiB of 1 are a debt of one second, and then of the first byte */
+	ck_assert_int_eq(blk_serve(&blk), _i ? -1 : 1000001);
+	ck_assert_uint_eq(blk_stats(&blk).discards + blk_stats(&blk).zeroes, _i ? 2 : 1);
+}
+END_TEST
+
 /* The worker comes back by itself, and can be ended while it waits. */
 START_TEST(limit_and_worker)
 {
@@ -372,6 +441,7 @@ static Suite *make_suite(void)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, discard);
 	tcase_add_test(tcase, write_zeroes);
+	tcase_add_test(tcase, write_through);
 	tcase_add_loop_test(tcase, many_ranges, 0, 2);
 	tcase_add_loop_test(tcase, refused, 0, ARRAY_LEN(bad_ranges));
 	tcase_add_test(tcase, refused_otherwise);
@@ -379,6 +449,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, config_space);
 	tcase_add_test(tcase, limit_of_operations);
 	tcase_add_test(tcase, limit_of_bytes);
+	tcase_add_loop_test(tcase, limit_of_ranges, 0, 2);
 	tcase_add_test(tcase, limit_and_worker);
 	suite_add_tcase(suite, tcase);
 	return suite;

@@ -93,16 +93,22 @@ static const struct {
 /* R118: 3 GiB and 1 MiB, so that both sides of the gap have an end. */
 START_TEST(memory_map)
 {
+	uint64_t offset = 0;
 	struct memory memory;
+	uint8_t byte = 0;
 	void *at;
 
 	ck_assert_int_eq(memory_init(&memory, 3073, NULL), 0);
 	ck_assert_uint_eq((uintptr_t) memory.base % (2 << 20), 0);
 	at = guest_map(&memory, maps[_i].gpa, maps[_i].len);
 	ck_assert(maps[_i].is_ram ? at == memory.base + maps[_i].gpa : at == NULL);
+	ck_assert(memory_offset(&memory, maps[_i].gpa, maps[_i].len, &offset) == maps[_i].is_ram);
 	if (at && maps[_i].len > 0) {
 		((volatile uint8_t *) at)[0] = 1;
 		((volatile uint8_t *) at)[maps[_i].len - 1] = 2;
+		/* where the memory's file has it: that is what a balloon gives back and a snapshot keeps */
+		ck_assert_int_eq(fd_pread_all(memory.fd, &byte, 1, (off_t) (offset + maps[_i].len - 1)), 0);
+		ck_assert_uint_eq(byte, 2);
 	}
 	memory_deinit(&memory);
 }
@@ -520,6 +526,11 @@ START_TEST(generation_renews)
 		ck_assert_mem_ne(generation.id, first, sizeof(first));
 		memcpy(first, generation.id, sizeof(first));
 	}
+	/* a guest that takes no interrupt: the one that waits is enough */
+	n = UINT64_MAX - 1;
+	ck_assert_int_eq((int) write(generation.irq_fd, &n, sizeof(n)), 8);
+	ck_assert_int_eq(generation_renew(&generation), 0);
+	ck_assert_mem_ne(generation.id, first, sizeof(first));
 	generation_deinit(&generation);
 	memory_deinit(&memory);
 }
@@ -599,36 +610,100 @@ START_TEST(params_initramfs_too_large)
 }
 END_TEST
 
+/* What becomes of a CPU that has everything, for vCPU 3 of 5, bit by bit: the policy once more, written down apart from it. */
+static const struct {
+	uint32_t leaf, subleaf, eax, ebx, ecx, edx;
+} cpu_bits[] = {
+	{ 0x0, 0, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff },
+	/* without DTES64, MONITOR, VMX, SMX, EST, TM2, PDCM; DS, thermal; APIC id and cores */
+	{ 0x1, 0, 0xffffffff, 0x0305ffff, 0xffff7e13, 0xdf9fffff },
+	{ 0x4, 0, 0x1c013fff, 0xffffffff, 0xffffffff, 0xffffffff },
+	{ 0x5, 0, 0, 0, 0, 0 },                                     /* MWAIT */
+	{ 0x6, 0, 0x00000004, 0, 0, 0 },                            /* the timer never stops, and nothing else */
+	/* without SGX, RDT, PT; WAITPKG, ENQCMD, launch control; PCONFIG, LBR, AMX */
+	{ 0x7, 0, 0xffffffff, 0xfdff6ffb, 0x9fffffdf, 0xfcb3ffff },
+	{ 0x7, 1, 0xffdfffff, 0xffffffff, 0xffffffff, 0xfffffeff }, /* AMX */
+	{ 0xa, 0, 0, 0, 0, 0 },                                     /* PMU */
+	{ 0xb, 0, 0, 0x00000001, 0x00000100, 3 },
+	{ 0xb, 1, 3, 0x00000005, 0x00000201, 3 },
+	{ 0xd, 0, 0xfff9ffff, 0xffffffff, 0xffffffff, 0xffffffff }, /* AMX */
+	{ 0xd, 1, 0xffffffef, 0xffffffff, 0xffff7eff, 0xffffffff }, /* XFD, state of PT and LBR */
+	{ 0xd, 2, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff },
+	{ 0xd, 17, 0, 0, 0, 0 },
+	{ 0xd, 18, 0, 0, 0, 0 },
+	{ 0x12, 0, 0, 0, 0, 0 },                                    /* SGX */
+	{ 0x14, 0, 0, 0, 0, 0xffffffff },                           /* PT */
+	{ 0x1b, 0, 0, 0, 0, 0 },                                    /* PCONFIG */
+	{ 0x1d, 0, 0, 0xffffffff, 0xffffffff, 0xffffffff },         /* tiles */
+	{ 0x1e, 0, 0xffffffff, 0, 0xffffffff, 0xffffffff },
+	{ 0x1f, 0, 0, 0, 0, 0 },                                    /* a topology that is not ours */
+	{ 0x40000001, 0, 0xffffbbef, 0xffffffff, 0xffffffff, 0xffffffff }, /* async page faults */
+	/* without SVM, SKINIT, IBS, LWP, PMU, MONITORX */
+	{ 0x80000001, 0, 0xffffffff, 0xffffffff, 0xc67f6bfb, 0xffffffff },
+	{ 0x80000007, 0, 0xffffffff, 0xffffffff, 0xffffffff, 0xfffffeff }, /* invariant TSC: it would not stand still in a pause */
+	{ 0x80000008, 0, 0xffffffff, 0xffffffff, 0x00003004, 0xffffffff },
+	{ 0x8000000a, 0, 0, 0, 0, 0 },                              /* SVM */
+	{ 0x8000001b, 0, 0, 0xffffffff, 0xffffffff, 0xffffffff },   /* IBS */
+	{ 0x8000001d, 0, 0xfc013fff, 0xffffffff, 0xffffffff, 0xffffffff },
+	{ 0x8000001e, 0, 3, 3, 0, 0xffffffff },
+	{ 0x8000001f, 0, 0, 0xffffffff, 0xffffffff, 0xffffffff },   /* SEV */
+	{ 0x80000022, 0, 0, 0, 0xffffffff, 0xffffffff },            /* PMU */
+	{ 0x80000026, 0, 0, 0, 0, 0 },
+};
+
 START_TEST(cpuid_policy)
 {
 	static struct cpuid cpuid;
-	static const uint32_t leaves[] = { 0x1, 0x4, 0x5, 0x7, 0xa, 0xb, 0x12, 0xd, 0x80000001, 0x80000008, 0x8000000a,
-		0x40000001, 0x80000007 };
-	const struct kvm_cpuid_entry2 *at;
 
-	for (size_t i = 0; i < ARRAY_LEN(leaves); i++)
-		cpuid.entries[i] = (struct kvm_cpuid_entry2) { .function = leaves[i], .eax = UINT32_MAX,
-			.ebx = UINT32_MAX, .ecx = UINT32_MAX, .edx = UINT32_MAX };
-	cpuid.n = ARRAY_LEN(leaves);
+	for (size_t i = 0; i < ARRAY_LEN(cpu_bits); i++)
+		cpuid.entries[i] = (struct kvm_cpuid_entry2) { .function = cpu_bits[i].leaf, .index = cpu_bits[i].subleaf,
+			.eax = UINT32_MAX, .ebx = UINT32_MAX, .ecx = UINT32_MAX, .edx = UINT32_MAX };
+	cpuid.n = ARRAY_LEN(cpu_bits);
 	cpuid_apply(&cpuid, 3, 5, true);
-	at = &cpuid.entries[0];
-	ck_assert_uint_eq(at->ecx & (1u << 5 | 1u << 3 | 1u << 15), 0); /* VMX, MONITOR, PDCM */
-	ck_assert_uint_eq(at->ecx & (1u << 31 | 1u << 24 | 1u << 21), 1u << 31 | 1u << 24 | 1u << 21);
-	ck_assert_uint_eq(at->ebx >> 24, 3);
-	ck_assert_uint_eq((at->ebx >> 16) & 0xff, 5);
-	ck_assert_uint_eq(cpuid.entries[1].eax >> 26, 7);       /* 5 cores take 3 bits */
-	ck_assert_uint_eq(cpuid.entries[2].ecx, 0);             /* MWAIT */
-	ck_assert_uint_eq(cpuid.entries[3].ebx & 1u << 2, 0);   /* SGX */
-	ck_assert_uint_eq(cpuid.entries[3].edx & (1u << 22 | 1u << 24 | 1u << 25), 0); /* AMX */
-	ck_assert_uint_eq(cpuid.entries[4].eax, 0);             /* PMU */
-	ck_assert_uint_eq(cpuid.entries[5].edx, 3);
-	ck_assert_uint_eq(cpuid.entries[6].eax, 0);             /* SGX leaf */
-	ck_assert_uint_eq(cpuid.entries[7].eax & (3u << 17), 0); /* AMX state */
-	ck_assert_uint_eq(cpuid.entries[8].ecx & 1u << 2, 0);   /* SVM */
-	ck_assert_uint_eq(cpuid.entries[9].ecx, 3u << 12 | 4);
-	ck_assert_uint_eq(cpuid.entries[10].edx, 0);
-	ck_assert_uint_eq(cpuid.entries[11].eax & (1u << 4 | 1u << 10 | 1u << 14), 0); /* async page faults */
-	ck_assert_uint_eq(cpuid.entries[12].edx & 1u << 8, 0);  /* invariant TSC: it would not stand still in a pause */
+	for (size_t i = 0; i < ARRAY_LEN(cpu_bits); i++) {
+		const struct kvm_cpuid_entry2 *at = &cpuid.entries[i];
+
+		ck_assert_msg(at->eax == cpu_bits[i].eax && at->ebx == cpu_bits[i].ebx && at->ecx == cpu_bits[i].ecx &&
+				at->edx == cpu_bits[i].edx, "leaf 0x%x.%u: 0x%08x 0x%08x 0x%08x 0x%08x", at->function,
+			at->index, at->eax, at->ebx, at->ecx, at->edx);
+	}
+	/* what is forced on one that has nothing: hypervisor, TSC deadline where KVM has it, x2APIC; no threads for one vCPU */
+	cpuid.entries[0] = (struct kvm_cpuid_entry2) { .function = 1, .edx = 1u << 28 };
+	cpuid.entries[1] = (struct kvm_cpuid_entry2) { .function = 1 };
+	cpuid.n = 2;
+	cpuid_apply(&cpuid, 0, 1, false);
+	ck_assert_uint_eq(cpuid.entries[0].ecx, 1u << 31 | 1u << 21);
+	ck_assert_uint_eq(cpuid.entries[0].edx, 0);
+	cpuid.entries[1].ecx = 0;
+	cpuid_apply(&cpuid, 0, 2, true);
+	ck_assert_uint_eq(cpuid.entries[1].ecx, 1u << 31 | 1u << 24 | 1u << 21);
+	ck_assert_uint_eq(cpuid.entries[1].edx, 1u << 28);
+}
+END_TEST
+
+/* Registers that guests do not get, from and to, and that the ones beside them are let alone. */
+static const struct {
+	uint32_t from, to;
+} denied_registers[] = {
+	{ 0x8c, 0x8f }, { 0xc1, 0xc8 }, { 0x186, 0x18d }, { 0x1c4, 0x1c5 }, { 0x309, 0x30c }, { 0x345, 0x345 }, { 0x38d, 0x3f7 },
+	{ 0x480, 0x491 }, { 0x560, 0x571 }, { 0x600, 0x600 }, { 0x4b564d02, 0x4b564d02 }, { 0x4b564d06, 0x4b564d07 },
+	{ 0xc0000300, 0xc0000303 }, { 0xc0010000, 0xc0010007 }, { 0xc0010114, 0xc0010117 }, { 0xc0010200, 0xc001020b },
+};
+
+START_TEST(msr_policy)
+{
+	static const uint32_t needed[] = { 0x10, 0x1b, 0x3a, 0x3b, 0x48, 0x49, 0x174, 0x175, 0x176, 0x1a0, 0x277, 0x2ff, 0x6e0,
+		0x4b564d00, 0x4b564d01, 0x4b564d03, 0x4b564d04, 0x4b564d05, 0xc0000080, 0xc0000081, 0xc0000100, 0xc0000102,
+		0xc0000103 };
+
+	for (size_t i = 0; i < ARRAY_LEN(denied_registers); i++) {
+		ck_assert(!cpuid_is_denied_msr(denied_registers[i].from - 1));
+		for (uint32_t index = denied_registers[i].from; index <= denied_registers[i].to; index++)
+			ck_assert_msg(cpuid_is_denied_msr(index), "register 0x%x", index);
+		ck_assert(!cpuid_is_denied_msr(denied_registers[i].to + 1));
+	}
+	for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+		ck_assert_msg(!cpuid_is_denied_msr(needed[i]), "register 0x%x", needed[i]);
 }
 END_TEST
 
@@ -791,6 +866,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, params_written);
 	tcase_add_test(tcase, params_initramfs_too_large);
 	tcase_add_test(tcase, cpuid_policy);
+	tcase_add_test(tcase, msr_policy);
 	tcase_add_loop_test(tcase, config_refused, 0, ARRAY_LEN(bad_configs));
 	tcase_add_test(tcase, config_longest_path);
 	tcase_add_loop_test(tcase, config_path_inside, 0, 4);

@@ -674,6 +674,32 @@ START_TEST(limit_from_guest)
 }
 END_TEST
 
+/* What is dropped costs like what is sent, or rubbish would be looked at without end: frames too large for any host, by
+ * number and by bytes. */
+START_TEST(limit_from_guest_of_rubbish)
+{
+	struct net_config config = { .io = &io };
+
+	if (_i)
+		config.from_guest = (struct rate_config) { .bytes = 1, .bytes_burst = 3 * NET_FRAME_MAX };
+	else
+		config.from_guest = (struct rate_config) { .ops = 1, .ops_burst = 3 };
+	tear_down();
+	memcpy(config.mac, mac, sizeof(mac));
+	set_up_with(&config);
+	net.clock = fake_clock;
+	rate_init(&net.from_guest, &config.from_guest, now);
+	driver_start(&driver, 0);
+	driver_set_desc(&driver, TX, 0, FRAME_AT, NET_FRAME_MAX + 4096, 0, 0);
+	for (int i = 0; i < DRIVER_N; i++)
+		driver_push(&driver, TX, 0);
+	driver_write(&driver, 0x50, TX);
+	step();
+	ck_assert_uint_eq(net_stats(&net).tx_invalid, 3);
+	ck_assert_uint_eq(net_stats(&net).throttled, 1);
+}
+END_TEST
+
 START_TEST(limit_to_guest)
 {
 	struct net_config config = { .io = &io, .to_guest = { .bytes = 1000, .bytes_burst = 3000 } };
@@ -746,6 +772,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, resets);
 	tcase_add_loop_test(tcase, tap_gone, 0, 2);
 	tcase_add_test(tcase, limit_from_guest);
+	tcase_add_loop_test(tcase, limit_from_guest_of_rubbish, 0, 2);
 	tcase_add_test(tcase, limit_to_guest);
 	tcase_add_test(tcase, config_space);
 	suite_add_tcase(suite, tcase);

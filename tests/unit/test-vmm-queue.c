@@ -4,6 +4,8 @@
  * entropy device stands for all: the queue module is one.
  */
 #include <check.h>
+#include <signal.h>
+#include <sys/mman.h>
 
 #include "lib/suite.h"
 #include "lib/vmm-driver.h"
@@ -267,6 +269,34 @@ START_TEST(event_notify)
 }
 END_TEST
 
+/* The driver adds a chain in the moment between a look that finds none and the request to be told: the device writes that
+ * request to a page that faults, and the fault is that moment. */
+static void add_meanwhile(int number)
+{
+	(void) number;
+	if (mprotect(driver_at(&driver, driver_used(0)), 4096, PROT_READ | PROT_WRITE) < 0)
+		_exit(1);
+	driver_push(&driver, 0, 0);
+}
+
+START_TEST(event_race)
+{
+	struct sigaction fault = { .sa_handler = add_meanwhile }, before;
+
+	driver_start(&driver, FEATURE_EVENT_IDX);
+	driver_set_desc(&driver, 0, 0, BUFFER_AT, 8, D_WRITE, 0);
+	use(3);
+	ck_assert(!queue_has_work(&rng.device.queues[0]));
+	ck_assert_int_eq(sigaction(SIGSEGV, &fault, &before), 0);
+	ck_assert_int_eq(mprotect(driver_at(&driver, driver_used(0)), 4096, PROT_READ), 0);
+	ck_assert(queue_has_work(&rng.device.queues[0])); /* nobody will tell it */
+	ck_assert_int_eq(sigaction(SIGSEGV, &before, NULL), 0);
+	ck_assert_uint_eq(driver.avail[0], 4);
+	rng_serve(&rng);
+	ck_assert_int_eq(driver_pop(&driver, 0, NULL), 8);
+}
+END_TEST
+
 /* Without the feature the field is the driver's own business. */
 START_TEST(event_not_acknowledged)
 {
@@ -334,6 +364,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, indirect_not_acknowledged);
 	tcase_add_test(tcase, indirect_entry_outside);
 	tcase_add_test(tcase, event_notify);
+	tcase_add_test(tcase, event_race);
 	tcase_add_test(tcase, event_not_acknowledged);
 	tcase_add_test(tcase, event_interrupt);
 	tcase_add_test(tcase, event_interrupt_exhaustive);

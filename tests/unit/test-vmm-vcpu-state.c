@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How the TSCs of vCPUs are read and put back, against a KVM of our own behind ioctl(): each call takes time, so values that
- * are read or written one after the other lie apart.
+ * are read or written one after the other lie apart. And KVM's counters, found by their names in a file like KVM's.
  */
 #include <stdarg.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include "base/fd.h"
+#include "kvm-stats.h"
 #include "vcpu-state.h"
 #include "vcpu.h"
 
@@ -73,6 +77,8 @@ __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, 
 	va_start(args, request);
 	data = va_arg(args, void *);
 	va_end(args);
+	if (request == KVM_GET_STATS_FD)
+		return dup(fd); /* whose counters: the test's */
 	ck_assert_uint_lt(i, 2);
 	kvm.host_tsc += CALL_TAKES;
 	switch (request) {
@@ -163,6 +169,70 @@ START_TEST(no_offset_is_set_where_it_means_nothing)
 }
 END_TEST
 
+/* ---- KVM's counters ---- */
+
+#define NAME_SIZE 48u
+#define DESC_SIZE (sizeof(struct kvm_stats_desc) + NAME_SIZE)
+
+/* A file with these counters: row i has the value 1000 + i, and an offset in another order than the rows. */
+static int counters(const char *const *rows, uint32_t n)
+{
+	struct kvm_stats_header header = { .name_size = NAME_SIZE, .num_desc = n, .id_offset = sizeof(header),
+		.desc_offset = 256, .data_offset = 8192 };
+	int fd = memfd_create("counters", MFD_CLOEXEC);
+
+	ck_assert_int_eq(fd_pwrite_all(fd, &header, sizeof(header), 0), 0);
+	for (uint32_t i = 0; i < n; i++) {
+		uint8_t row[DESC_SIZE] = { 0 };
+		uint32_t offset = (n - 1 - i) * 8;
+		uint64_t value = 1000 + i;
+
+		memcpy(row + offsetof(struct kvm_stats_desc, offset), &offset, sizeof(offset));
+		memcpy(row + offsetof(struct kvm_stats_desc, name), rows[i], strlen(rows[i]));
+		ck_assert_int_eq(fd_pwrite_all(fd, row, sizeof(row), (off_t) (256 + i * sizeof(row))), 0);
+		ck_assert_int_eq(fd_pwrite_all(fd, &value, sizeof(value), (off_t) (8192 + offset)), 0);
+	}
+	return fd;
+}
+
+START_TEST(counters_are_found_by_their_names)
+{
+	static const char *const vm[] = { "remote_tlb_flush", "pages_1g", "pages_4k", "pages_2m" };
+	static const char *const vcpu[] = { "halt_poll_success_ns", "exits", "io_exits", "mmio_exits", "pf_fixed", "signal_exits",
+		"irq_exits", "halt_exits", "exits_of_another" };
+	uint64_t sums[KVM_STAT_MAX_] = { [KVM_STAT_EXITS] = 5 };
+	struct kvm_stats of_vm, of_vcpu;
+	int fds[] = { counters(vm, 4), counters(vcpu, 9) };
+
+	kvm_stats_open(&of_vm, fds[0]);
+	kvm_stats_open(&of_vcpu, fds[1]);
+	ck_assert_int_ge(of_vm.fd, 0);
+	kvm_stats_add(&of_vm, sums);
+	for (int i = 0; i < 2; i++) /* two vCPUs */
+		kvm_stats_add(&of_vcpu, sums);
+	ck_assert_uint_eq(sums[KVM_STAT_PAGES_1G], 1001);
+	ck_assert_uint_eq(sums[KVM_STAT_PAGES_4K], 1002);
+	ck_assert_uint_eq(sums[KVM_STAT_PAGES_2M], 1003);
+	ck_assert_uint_eq(sums[KVM_STAT_EXITS], 5 + 2 * 1001);
+	ck_assert_uint_eq(sums[KVM_STAT_IO_EXITS], 2 * 1002);
+	ck_assert_uint_eq(sums[KVM_STAT_MMIO_EXITS], 2 * 1003);
+	ck_assert_uint_eq(sums[KVM_STAT_PF_FIXED], 2 * 1004);
+	ck_assert_uint_eq(sums[KVM_STAT_SIGNAL_EXITS], 2 * 1005);
+	ck_assert_uint_eq(sums[KVM_STAT_IRQ_EXITS], 2 * 1006);
+	ck_assert_uint_eq(sums[KVM_STAT_HALT_EXITS], 2 * 1007);
+	kvm_stats_close(&of_vm);
+	kvm_stats_close(&of_vcpu);
+	/* one that is no such file counts nothing */
+	ck_assert_int_eq(ftruncate(fds[0], 100), 0);
+	kvm_stats_open(&of_vm, fds[0]);
+	ck_assert_int_eq(of_vm.fd, -1);
+	kvm_stats_add(&of_vm, sums);
+	ck_assert_uint_eq(sums[KVM_STAT_PAGES_1G], 1001);
+	for (int i = 0; i < 2; i++)
+		(void) fd_close(fds[i]);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("vmm-vcpu-state");
@@ -170,6 +240,7 @@ int main(void)
 
 	tcase_add_loop_test(tsc, tscs_lie_as_far_apart_as_they_did, 0, 3);
 	tcase_add_loop_test(tsc, no_offset_is_set_where_it_means_nothing, 0, 2);
+	tcase_add_test(tsc, counters_are_found_by_their_names);
 	suite_add_tcase(suite, tsc);
 	return suite_run(suite);
 }
