@@ -16,6 +16,7 @@ static const char *const constraint_names[PLACE_CONSTRAINT_MAX_] = {
 	[PLACE_UNABLE] = "unable",
 	[PLACE_REGION] = "region",
 	[PLACE_LABELS] = "labels",
+	[PLACE_SNAPSHOT] = "snapshot",
 	[PLACE_CPU_CLASS] = "cpu_class",
 	[PLACE_BARRED] = "image_quarantined",
 	[PLACE_EXCLUDED] = "excluded",
@@ -65,6 +66,7 @@ static struct quantity quantity_of(const struct place_node *node, const struct p
 	case PLACE_UNABLE:
 	case PLACE_REGION:
 	case PLACE_LABELS:
+	case PLACE_SNAPSHOT:
 	case PLACE_CPU_CLASS:
 	case PLACE_BARRED:
 	case PLACE_EXCLUDED:
@@ -121,7 +123,7 @@ static void explain_node(struct place_explanation *ret, struct nearest *best,
 static bool is_able(const struct place_node *node, const struct place_demand *demand)
 {
 	return node->facts.connected && node->facts.allowed && node->facts.unable == FAIL_NONE &&
-	       place_profile_matches(node->profile, demand, NULL);
+	       (!demand->only || demand->only == node) && place_profile_matches(node->profile, demand, NULL);
 }
 
 static void say_change(struct place_explanation *why, const char *format, ...) PRINTF_LIKE(2, 3);
@@ -135,10 +137,15 @@ static void say_change(struct place_explanation *why, const char *format, ...)
 }
 
 /* Of a quantity: it either fits on no node at all, or room must come free. */
-static void say_quantity(struct place_explanation *why, const char *unit)
+static void say_quantity(struct place_explanation *why, const char *unit, bool is_tied)
 {
 	const char *what = place_constraint_name(why->lacking);
 
+	if (is_tied) { /* another node is of no use, and what it needs is the snapshot's */
+		say_change(why, "Free %llu%s (%s) on node %s, which alone has the snapshot.",
+			(unsigned long long)(why->asked - MIN(why->asked, why->available)), unit, what, why->nearest);
+		return;
+	}
 	if (why->asked > why->largest_total)
 		say_change(why,
 			"Ask for at most %llu%s (%s), or add a node that has %llu%s.",
@@ -171,6 +178,10 @@ static void say_what(struct place_explanation *why, const struct place_demand *d
 		say_change(why, "Leave out a label, or add a node that has all %zu of them.",
 			demand->n_labels);
 		return;
+	case PLACE_SNAPSHOT:
+		say_change(why, "Connect node %s, which has the snapshot, or end its cordon, drain or quarantine.",
+			demand->only->id);
+		return;
 	case PLACE_CPU_CLASS:
 		say_change(why, "Add a node whose CPU is of class %.60s.", demand->cpu_class);
 		return;
@@ -183,12 +194,12 @@ static void say_what(struct place_explanation *why, const struct place_demand *d
 		return;
 	case PLACE_MEMORY:
 	case PLACE_DISK:
-		say_quantity(why, " MiB");
+		say_quantity(why, " MiB", demand->only != NULL);
 		return;
 	case PLACE_VCPUS:
 	case PLACE_CPU:
 	case PLACE_SLOTS:
-		say_quantity(why, "");
+		say_quantity(why, "", demand->only != NULL);
 		return;
 	case PLACE_STARTS:
 		say_change(why, "Wait: %s starts as many at once as it may.", why->nearest);
@@ -277,7 +288,8 @@ static bool is_about_kind(enum place_constraint constraint)
 {
 	return constraint == PLACE_UNABLE || constraint == PLACE_EXCLUDED ||
 	       constraint == PLACE_REGION || constraint == PLACE_LABELS ||
-	       constraint == PLACE_CPU_CLASS || constraint == PLACE_BARRED;
+	       constraint == PLACE_CPU_CLASS || constraint == PLACE_BARRED ||
+	       constraint == PLACE_SNAPSHOT;
 }
 
 void place_refuse(const struct place *place, const char *pool_name,

@@ -59,6 +59,7 @@ static uint32_t misses_here(const struct place_node *node, const struct place_de
 	       MISS(PLACE_UNABLE, node->facts.unable != FAIL_NONE) |
 	       MISS(PLACE_BARRED, node->n_barred && place_node_is_barred(node,
 							   place_image_key(demand->image_digest))) |
+	       MISS(PLACE_SNAPSHOT, demand->only && demand->only != node) |
 	       MISS(PLACE_EXCLUDED, is_excluded(node, demand)) |
 	       MISS(PLACE_VCPUS, demand->vcpus > node->facts.capacity.max_vcpus) |
 	       MISS(PLACE_MEMORY, demand->memory_mib > room.memory_mib) |
@@ -314,6 +315,17 @@ static bool something_waits(struct search *search, const struct place_pool *pool
 	return search->best != NULL;
 }
 
+/* The only node that may be taken; whether it waits for nothing but starts and back-offs. */
+static bool look_at_one(struct search *search, const struct place_pool *pool)
+{
+	struct place_node *node = search->demand->only;
+	uint32_t misses = node->pool == pool ? place_node_misses(node, search->demand) : UINT32_MAX;
+
+	if (misses == 0)
+		search->best = node;
+	return misses && !(misses & ~(BIT(PLACE_STARTS) | BIT(PLACE_BUSY)));
+}
+
 static uint32_t clip(uint64_t value)
 {
 	return (uint32_t)MIN(value, (uint64_t)UINT32_MAX);
@@ -333,11 +345,14 @@ enum place_result place_choose(struct place *place, const char *pool_name,
 		.seed = mix(seed),
 		.number = ++place->decisions,
 	};
+	bool waits = false;
 
-	if (pool)
+	if (demand->only)
+		waits = look_at_one(&search, pool);
+	else if (pool)
 		search_pool(&search, pool);
 	if (!search.best) {
-		if (pool && something_waits(&search, pool))
+		if (waits || (!demand->only && pool && something_waits(&search, pool)))
 			return PLACE_WAIT;
 		if (reterr)
 			place_refuse(place, pool_name, demand, reterr);

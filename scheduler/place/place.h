@@ -32,6 +32,7 @@ enum place_constraint {
 	PLACE_UNABLE,  /* the node says itself that it cannot, e.g. KVM_UNAVAILABLE */
 	PLACE_REGION,  /* another one was asked for */
 	PLACE_LABELS,  /* lacks one that was asked for */
+	PLACE_SNAPSHOT, /* another one keeps the snapshot as which it begins */
 	PLACE_CPU_CLASS, /* another CPU model: a snapshot taken elsewhere cannot be restored there */
 	PLACE_BARRED,  /* this image fails there and starts elsewhere */
 	PLACE_EXCLUDED, /* failed this request before */
@@ -51,6 +52,7 @@ struct place_demand {
 	uint64_t disk_mib;
 	uint32_t vcpus;
 	char image_digest[DIGEST_SIZE];
+	struct place_node *only; /* the one that may be taken; NULL: any */
 	const char *tenant;    /* whose sandboxes are spread over nodes; NULL: nobody's */
 	const char *region;    /* NULL or "": any */
 	const char *cpu_class; /* NULL or "": any */

@@ -80,6 +80,7 @@ static const struct miss_row miss_rows[] = {
 	{ PLACE_UNABLE, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
 	{ PLACE_REGION, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
 	{ PLACE_LABELS, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
+	{ PLACE_SNAPSHOT, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
 	{ PLACE_CPU_CLASS, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
 	{ PLACE_BARRED, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
 	{ PLACE_EXCLUDED, PLACE_NO_ROOM, FAIL_NO_COMPATIBLE_NODE, NULL },
@@ -119,6 +120,7 @@ static void spoil(enum place_constraint constraint, struct place_node_facts *fac
 	case PLACE_CPU_CLASS:
 		ask->cpu_class = "intel-6-143";
 		break;
+	case PLACE_SNAPSHOT:
 	case PLACE_BARRED: /* by the caller, when there is a node */
 		break;
 	case PLACE_EXCLUDED:
@@ -168,6 +170,8 @@ START_TEST(test_each_constraint)
 	ck_assert_int_eq(place_node_set_profile(place, node, "amd-25-1", node_labels, 2), 0);
 	if (row->constraint == PLACE_BARRED)
 		ck_assert_int_eq(place_node_bar(place, node, DIGEST_A, true), 0);
+	if (row->constraint == PLACE_SNAPSHOT)
+		ck_assert_int_eq(place_node_add(place, "another", "zzzzzzzzzzzzzzzzzzzz", &ask.only), 0);
 	ck_assert_int_eq(place_choose(place, POOL, &ask, 1, &node, &err), row->result);
 	if (row->result == PLACE_WAIT)
 		place_refuse(place, POOL, &ask, &err);
