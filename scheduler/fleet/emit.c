@@ -94,6 +94,13 @@ void fleet_emit_reply(
 		reply->err = *err;
 }
 
+void fleet_emit_snapshot_reply(struct fleet *fleet, uint64_t request, const struct err *err, struct snapshot *snapshot)
+{
+	fleet_emit_reply(fleet, request, err, err ? snapshot->sandbox : NULL);
+	if (!err && request && fleet->n_replies)
+		fleet->replies[fleet->n_replies - 1].snapshot = snapshot;
+}
+
 void fleet_emit_notice(
 	struct fleet *fleet, const struct err *err, const char *node, const char *sandbox)
 {
@@ -204,6 +211,24 @@ static void emit_key(struct fleet *fleet, enum fleet_record_type type, const cha
 void fleet_emit_delete_sandbox(struct fleet *fleet, const char *id)
 {
 	emit_key(fleet, FLEET_DELETE_SANDBOX, id);
+}
+
+void fleet_emit_put_snapshot(struct fleet *fleet, const struct snapshot *snapshot)
+{
+	struct fleet_put *put = GROW(fleet->out, ROOM_PUTS, puts, n_puts);
+
+	if (!put)
+		return;
+	put->type = FLEET_PUT_SNAPSHOT;
+	memcpy(put->id, snapshot->record.id, sizeof(put->id));
+	put->snapshot = calloc(1, sizeof(*put->snapshot));
+	if (!put->snapshot || snapshot_record_copy(&snapshot->record, put->snapshot) < 0)
+		fleet->out->no_memory = true;
+}
+
+void fleet_emit_delete_snapshot(struct fleet *fleet, const char *id)
+{
+	emit_key(fleet, FLEET_DELETE_SNAPSHOT, id);
 }
 
 void fleet_emit_claim(struct fleet *fleet, const char *id)

@@ -24,6 +24,8 @@ int fleet_new(struct fleet **ret, const struct fleet_config *config)
 	TAILQ_INIT(&fleet->dirty_nodes);
 	fleet->replace_timer = (struct timer)TIMER_NULL(TIMER_REPLACE, NULL);
 	TAILQ_INIT(&fleet->late);
+	TAILQ_INIT(&fleet->all_snapshots);
+	TAILQ_INIT(&fleet->dirty_snapshots);
 	fleet->queue_timer = (struct timer)TIMER_NULL(TIMER_QUEUE, NULL);
 	fleet->warm_timer = (struct timer)TIMER_NULL(TIMER_WARM, NULL);
 	TAILQ_INIT(&fleet->warms);
@@ -42,6 +44,8 @@ struct fleet *fleet_free(struct fleet *fleet)
 		return NULL;
 	while (!TAILQ_EMPTY(&fleet->all_sandboxes))
 		fleet_sandbox_remove(fleet, TAILQ_FIRST(&fleet->all_sandboxes));
+	while (!TAILQ_EMPTY(&fleet->all_snapshots))
+		fleet_snapshot_remove(fleet, TAILQ_FIRST(&fleet->all_snapshots));
 	HASH_ITER (hh, fleet->waiters, waiter, next) {
 		HASH_DEL(fleet->waiters, waiter);
 		free(waiter);
@@ -120,6 +124,7 @@ static void loaded(struct fleet *fleet)
 				fleet->now.mono_usec + fleet->config.place_timeout_usec;
 		}
 	}
+	fleet_snapshots_loaded(fleet);
 	fleet_warm_loaded(fleet);
 }
 
@@ -155,6 +160,12 @@ static void run_timers(struct fleet *fleet)
 		case TIMER_WARM:
 			fleet_warm_run(fleet);
 			break;
+		case TIMER_SNAPSHOT_DEADLINE:
+			fleet_snapshot_on_deadline(fleet, timer->object);
+			break;
+		case TIMER_SNAPSHOT_RESEND:
+			fleet_snapshot_on_resend(fleet, timer->object);
+			break;
 		case TIMER_QUEUE:
 			fleet->kicked = true;
 			break;
@@ -178,6 +189,8 @@ static void on_load(struct fleet *fleet, const struct fleet_event *event)
 			fleet->out->no_memory = true;
 		if (PLANTED(QUARANTINE_FORGOTTEN))
 			fleet_learn_pardoned(fleet, fleet_node_find(fleet, event->node_record->id));
+	} else if (event->type == FLEET_LOAD_SNAPSHOT) {
+		fleet_snapshot_load(fleet, event->snapshot_record);
 	} else if (event->type == FLEET_LOAD_SANDBOX) {
 		load_sandbox(fleet, event->sandbox_record);
 	} else {
@@ -229,6 +242,8 @@ static void on_node_message(struct fleet *fleet, const struct fleet_event *event
 		fleet_node_capacity_report(fleet, node, event->capacity);
 	} else if (event->type == FLEET_NODE_REPORT) {
 		fleet_report_apply(fleet, node, event->report);
+	} else if (event->type == FLEET_NODE_SNAPSHOT_DROPPED) {
+		fleet_snapshot_dropped(fleet, node, event->dropped_snapshot);
 	} else if (event->type == FLEET_NODE_TELEMETRY &&
 		   event->telemetry_seq > node->record.telemetry_acked) {
 		node->record.telemetry_acked = event->telemetry_seq;
@@ -247,6 +262,7 @@ static void handle(struct fleet *fleet, const struct fleet_event *event)
 	switch (event->type) {
 	case FLEET_LOAD_POOL:
 	case FLEET_LOAD_NODE:
+	case FLEET_LOAD_SNAPSHOT:
 	case FLEET_LOAD_SANDBOX:
 	case FLEET_LOADED:
 		on_load(fleet, event);
@@ -270,6 +286,7 @@ static void handle(struct fleet *fleet, const struct fleet_event *event)
 	case FLEET_NODE_CAPACITY:
 	case FLEET_NODE_REPORT:
 	case FLEET_NODE_TELEMETRY:
+	case FLEET_NODE_SNAPSHOT_DROPPED:
 	case FLEET_NODE_DISCONNECTED:
 		on_node_message(fleet, event);
 		break;
@@ -289,10 +306,16 @@ static void handle(struct fleet *fleet, const struct fleet_event *event)
 			event->set_timeout.sandbox, event->set_timeout.timeout_s);
 		break;
 	case FLEET_PAUSE:
-		fleet_request_pause(fleet, event->pause.request, event->pause.sandbox);
+		fleet_request_pause(fleet, event->pause.request, event->pause.sandbox, &event->pause.quota);
 		break;
 	case FLEET_RESUME:
 		fleet_request_resume(fleet, event->resume);
+		break;
+	case FLEET_SNAPSHOT:
+		fleet_request_snapshot(fleet, event->snapshot);
+		break;
+	case FLEET_DROP_SNAPSHOT:
+		fleet_request_drop_snapshot(fleet, event->drop_snapshot.request, event->drop_snapshot.snapshot);
 		break;
 	case FLEET_FORGET:
 		fleet_request_forget(fleet, event->request);
@@ -327,6 +350,8 @@ static void handle_failed(struct fleet *fleet, const struct fleet_event *event)
 			   : event->type == FLEET_SET_NETWORK ? event->set_network.request
 			   : event->type == FLEET_PAUSE       ? event->pause.request
 			   : event->type == FLEET_RESUME      ? event->resume->request
+			   : event->type == FLEET_SNAPSHOT    ? event->snapshot->request
+			   : event->type == FLEET_DROP_SNAPSHOT ? event->drop_snapshot.request
 							      : 0;
 	struct err err = ERR_NULL;
 

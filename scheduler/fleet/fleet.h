@@ -101,7 +101,7 @@ const struct sm_state *sandbox_state_table(void); /* SANDBOX_STATE_MAX_ rows */
 #define SANDBOX_EVENTS_MAX 16
 struct sandbox_event {
 	int64_t when_us;
-	char name[24]; /* "NODE_DRAIN", "REPLACED", "RECOVERED", "PAUSED", "WOKEN" */
+	char name[24]; /* "NODE_DRAIN", "REPLACED", "RECOVERED", "PAUSED", "WOKEN", "SNAPSHOT" */
 	char node[ID_SIZE];
 	char detail[96];
 };
@@ -221,6 +221,47 @@ struct node_record {
 void node_record_deinit(struct node_record *record);
 int node_record_copy(const struct node_record *record, struct node_record *ret);
 
+/* A moment of a sandbox that its node keeps: snapshot.c. */
+enum snapshot_state {
+	SNAPSHOT_MAKING, /* its node was asked, or is to be */
+	SNAPSHOT_READY,
+	SNAPSHOT_DROPPING, /* gone for everybody; its node has not said so yet */
+	SNAPSHOT_LOST,     /* its node was removed, or does not have it any more */
+	SNAPSHOT_GONE,     /* leaves memory in the same step */
+	SNAPSHOT_STATE_MAX_
+};
+const char *snapshot_state_name(enum snapshot_state state);
+/* SNAPSHOT_STATE_MAX_ when there is none of that name. */
+enum snapshot_state snapshot_state_by_name(const char *name);
+const struct sm_state *snapshot_state_table(void); /* SNAPSHOT_STATE_MAX_ rows */
+
+#define FORKS_MAX 32 /* of one request */
+
+/* store.proto SnapshotRecord. Owns everything it points to. */
+struct snapshot_record {
+	char id[ID_SIZE];
+	char tenant[ID_NAME_MAX + 1];
+	char pool[ID_NAME_MAX + 1];
+	char node[ID_SIZE];
+	char sandbox[ID_SIZE]; /* of which it is a moment */
+	uint64_t generation;   /* of that */
+	enum snapshot_state state;
+	char name[ID_NAME_MAX + 1]; /* "": none */
+	char operation[ID_SIZE];    /* that made it */
+	struct sandbox_spec *spec;  /* never NULL: the shape; of a fork's own all that its sandboxes have in common */
+	char cpu_class[ID_NAME_MAX + 1];
+	uint64_t size_mib; /* on the node's disk; 0: not known yet */
+	int64_t created_us;
+	bool is_fork;     /* a fork's own: nobody sees it, and it goes when its sandboxes have begun */
+	bool is_unwanted; /* MAKING, and dropped as soon as it is there */
+	char (*forks)[ID_SIZE]; /* the sandboxes that are to begin as it */
+	size_t n_forks;
+	struct sandbox_field *metadata; /* of those */
+	size_t n_metadata;
+};
+void snapshot_record_deinit(struct snapshot_record *record);
+int snapshot_record_copy(const struct snapshot_record *record, struct snapshot_record *ret); /* 0 or -ENOMEM */
+
 /* store.proto PoolRecord; the fleet reads it and never writes it. */
 struct pool_record {
 	char name[ID_NAME_MAX + 1];
@@ -250,6 +291,9 @@ struct fleet_quota {
 	uint32_t vcpus;
 	uint64_t memory_mib;
 	uint32_t starts_per_minute;
+	uint32_t paused;        /* sandboxes that sleep: they count here and in kept_disk_mib alone */
+	uint32_t snapshots;     /* but a fork's own */
+	uint64_t kept_disk_mib; /* of what sleeps and of snapshots */
 };
 
 enum node_link {
@@ -269,6 +313,7 @@ enum fleet_event_type {
 	FLEET_TENANT_WEIGHT, /* weight; at load and later: whose turn it is in the queue */
 	FLEET_WARM, /* warm; at load before the sandboxes, and when it was made or changed */
 	FLEET_LOAD_NODE,    /* node_record */
+	FLEET_LOAD_SNAPSHOT, /* snapshot_record; before the sandboxes */
 	FLEET_LOAD_SANDBOX, /* sandbox_record (live ones, not history) */
 	FLEET_LOADED,
 
@@ -283,6 +328,7 @@ enum fleet_event_type {
 	FLEET_NODE_CAPACITY,  /* capacity */
 	FLEET_NODE_REPORT,    /* report */
 	FLEET_NODE_TELEMETRY, /* telemetry_seq: stored in this step's batch up to here; the shell acks after it */
+	FLEET_NODE_SNAPSHOT_DROPPED, /* dropped_snapshot */
 	FLEET_NODE_DISCONNECTED, /* the route is gone */
 
 	/* From the API. Each gets exactly one REPLY with its `request`, at once or later. */
@@ -292,6 +338,8 @@ enum fleet_event_type {
 	FLEET_SET_NETWORK, /* set_network: likewise */
 	FLEET_PAUSE, /* pause: replies when it sleeps, or runs on; CONFLICT when it is asleep already */
 	FLEET_RESUME, /* resume: replies when it runs, or sleeps on. Of one that runs: sets its time where one is named */
+	FLEET_SNAPSHOT, /* snapshot: replies when it is there, or will not be; a fork's when its sandboxes run or failed */
+	FLEET_DROP_SNAPSHOT, /* drop_snapshot: replies when it is recorded, not when it is done */
 	FLEET_FORGET, /* request: the client went away, no reply is wanted; changes nothing else */
 
 	FLEET_STORE_TIGHT, /* is_tight: the store has little room; nothing is begun that nobody asked for (warm VMs) */
@@ -331,6 +379,18 @@ struct fleet_resume {
 	struct fleet_quota quota; /* of the tenant */
 };
 
+/* A snapshot of a sandbox that runs; with forks, one of its own for as many sandboxes, all like it. */
+struct fleet_snapshot {
+	uint64_t request;
+	const char *sandbox;
+	char id[ID_SIZE];  /* "": the fleet makes one */
+	const char *name;  /* "": none */
+	struct fleet_quota quota; /* of the tenant */
+	const char (*forks)[ID_SIZE]; /* ids of the sandboxes; at most FORKS_MAX */
+	size_t n_forks;    /* 0: no fork */
+	uint32_t timeout_s; /* of theirs; 0: as the sandbox was created with */
+};
+
 struct fleet_event {
 	enum fleet_event_type type;
 	char node[ID_SIZE];
@@ -342,11 +402,13 @@ struct fleet_event {
 		const struct warm_record *warm;
 		const struct node_record *node_record;       /* copied */
 		const struct sandbox_record *sandbox_record; /* copied */
+		const struct snapshot_record *snapshot_record; /* copied */
 		const struct hello *hello;                   /* this and below: copied where kept */
 		const struct heartbeat *heartbeat;
 		const struct inventory *inventory;
 		const struct capacity_report *capacity;
 		const struct sandbox_report *report;
+		const char *dropped_snapshot;
 		uint64_t telemetry_seq;
 		struct {
 			enum node_fact fact;
@@ -373,8 +435,14 @@ struct fleet_event {
 		struct {
 			uint64_t request;
 			const char *sandbox;
+			struct fleet_quota quota; /* of the tenant */
 		} pause;
 		const struct fleet_resume *resume;
+		const struct fleet_snapshot *snapshot;
+		struct {
+			uint64_t request;
+			const char *snapshot;
+		} drop_snapshot;
 		struct {
 			const char *tenant;
 			uint32_t weight; /* 1 for who was never named */
@@ -395,6 +463,8 @@ enum fleet_record_type {
 	FLEET_PUT_SANDBOX,
 	FLEET_DELETE_SANDBOX,
 	FLEET_PUT_HISTORY,
+	FLEET_PUT_SNAPSHOT,
+	FLEET_DELETE_SNAPSHOT,
 	FLEET_PUT_CLAIM, /* claim/<id>, which must be absent: else the batch is a conflict */
 	FLEET_DELETE_CLAIM
 };
@@ -403,6 +473,7 @@ struct fleet_put {
 	char id[ID_SIZE];               /* key: node/<id>, sandbox/<id>, history/<id> */
 	struct sandbox_record *sandbox; /* PUT_SANDBOX, PUT_HISTORY */
 	struct node_record *node;       /* PUT_NODE */
+	struct snapshot_record *snapshot; /* PUT_SNAPSHOT */
 };
 
 enum fleet_send_type {
@@ -414,6 +485,8 @@ enum fleet_send_type {
 	SEND_NETWORK,
 	SEND_PAUSE,
 	SEND_RESUME,
+	SEND_SNAPSHOT,
+	SEND_DROP_SNAPSHOT,
 	SEND_REPORT_ACK,
 	SEND_LEASE,
 	SEND_REFUSED
@@ -432,10 +505,18 @@ struct fleet_send {
 		struct network_command network;
 		struct pause_command pause;
 		struct resume_command resume;
+		struct snapshot_command snapshot;
+		char drop_snapshot[ID_SIZE];
 		struct lease_grant lease;
 		struct report_ack ack;
 		struct err *refused;
 	};
+};
+
+/* What became of one sandbox of a fork. */
+struct fleet_fork {
+	char sandbox[ID_SIZE];
+	struct err err; /* FAIL_NONE: it runs */
 };
 
 struct fleet_reply {
@@ -443,6 +524,9 @@ struct fleet_reply {
 	struct err err; /* FAIL_NONE: done */
 	struct sandbox_record
 		*sandbox; /* as it is after this step; NULL when the request made or found none */
+	struct snapshot_record *snapshot; /* of FLEET_SNAPSHOT that was done; else NULL */
+	struct fleet_fork *forks; /* of a fork that began */
+	size_t n_forks;
 };
 
 /* Something for the log and a counter: refused messages, drift, link changes. */
@@ -519,6 +603,15 @@ const char *fleet_sandbox_node(const struct fleet *fleet, const char *id, uint64
 size_t fleet_sandbox_list(const struct fleet *fleet, const char *tenant, const char *after,
 	char (*ret)[ID_SIZE], size_t max);
 
+/* Of one that is there for its tenant: MAKING, READY or LOST, and no fork's own. Valid until the next step; NULL: none. */
+const struct snapshot_record *fleet_snapshot_get(const struct fleet *fleet, const char *id);
+/* The newest that is READY of this name. */
+const struct snapshot_record *fleet_snapshot_named(const struct fleet *fleet, const char *tenant, const char *name);
+/* Ids of such in order of creation, as of fleet_sandbox_list(). */
+size_t fleet_snapshot_list(const struct fleet *fleet, const char *tenant, const char *after, char (*ret)[ID_SIZE], size_t max);
+/* Also a fork's own, while its sandboxes begin. */
+bool fleet_snapshot_is_there(const struct fleet *fleet, const char *id);
+
 /* Whether the node that says so obeyed another scheduler of this very store: this one, or the other, is a copy. */
 bool fleet_hello_is_split(const struct fleet *fleet, const struct hello *hello);
 
@@ -558,6 +651,7 @@ const char *fleet_warm_pick(const struct fleet *fleet, const char *pool,
 struct fleet_counts {
 	size_t nodes[NODE_LINK_MAX_];
 	size_t sandboxes[SANDBOX_STATE_MAX_];
+	size_t snapshots[SNAPSHOT_STATE_MAX_];
 	size_t queued;
 	uint64_t wrong_node;    /* reports about another node's sandbox */
 	uint64_t stale_session; /* messages of a session that is not the node's */

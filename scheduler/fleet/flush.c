@@ -7,6 +7,27 @@
 
 #include "fleet/internal.h"
 
+static void flush_snapshot_reply(struct fleet *fleet, const struct snapshot *snapshot, struct fleet_reply *reply)
+{
+	const struct snapshot_record *record = &snapshot->record;
+
+	reply->snapshot = calloc(1, sizeof(*reply->snapshot));
+	if (!reply->snapshot || snapshot_record_copy(record, reply->snapshot) < 0)
+		fleet->out->no_memory = true;
+	if (!snapshot->fork_errs)
+		return;
+	reply->forks = calloc(record->n_forks, sizeof(*reply->forks));
+	if (!reply->forks) {
+		fleet->out->no_memory = true;
+		return;
+	}
+	for (size_t i = 0; i < record->n_forks; i++) {
+		memcpy(reply->forks[i].sandbox, record->forks[i], ID_SIZE);
+		reply->forks[i].err = snapshot->fork_errs[i];
+	}
+	reply->n_forks = record->n_forks;
+}
+
 static void flush_reply(struct fleet *fleet, const struct held_reply *held)
 {
 	struct fleet_actions *out = fleet->out;
@@ -30,6 +51,20 @@ static void flush_reply(struct fleet *fleet, const struct held_reply *held)
 		if (!reply->sandbox || fleet_sandbox_export(held->sandbox, reply->sandbox) < 0)
 			out->no_memory = true;
 	}
+	if (held->snapshot)
+		flush_snapshot_reply(fleet, held->snapshot, reply);
+}
+
+static void flush_snapshot(struct fleet *fleet, struct snapshot *snapshot)
+{
+	if (snapshot->record.state != SNAPSHOT_GONE) {
+		snapshot->is_new = false;
+		fleet_emit_put_snapshot(fleet, snapshot);
+		return;
+	}
+	if (!snapshot->is_new)
+		fleet_emit_delete_snapshot(fleet, snapshot->record.id);
+	fleet_snapshot_remove(fleet, snapshot);
 }
 
 static void flush_sandbox(struct fleet *fleet, struct sandbox *sandbox)
@@ -56,6 +91,7 @@ static void flush_sandbox(struct fleet *fleet, struct sandbox *sandbox)
 
 void fleet_flush(struct fleet *fleet)
 {
+	struct snapshot *snapshot;
 	struct sandbox *sandbox;
 	struct node *node;
 
@@ -79,5 +115,10 @@ void fleet_flush(struct fleet *fleet)
 		TAILQ_REMOVE(&fleet->dirty_sandboxes, sandbox, in_dirty);
 		sandbox->dirty = false;
 		flush_sandbox(fleet, sandbox);
+	}
+	while ((snapshot = TAILQ_FIRST(&fleet->dirty_snapshots))) {
+		TAILQ_REMOVE(&fleet->dirty_snapshots, snapshot, in_dirty);
+		snapshot->dirty = false;
+		flush_snapshot(fleet, snapshot);
 	}
 }

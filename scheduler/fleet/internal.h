@@ -36,16 +36,17 @@ struct note {
 
 enum timer_kind {
 	TIMER_DEADLINE, TIMER_RESEND, TIMER_LIVE, TIMER_BUSY, TIMER_DRAIN, TIMER_REPLACE, TIMER_QUEUE, TIMER_PROBE,
-	TIMER_WARM
+	TIMER_WARM, TIMER_SNAPSHOT_DEADLINE, TIMER_SNAPSHOT_RESEND
 };
 
-enum waiter_kind { WAITS_CREATE, WAITS_UPDATE, WAITS_SLEEP };
+enum waiter_kind { WAITS_CREATE, WAITS_UPDATE, WAITS_SLEEP, WAITS_SNAPSHOT };
 
 /* A request of the API that was not answered yet. */
 struct waiter {
 	uint64_t request;
 	enum waiter_kind kind;
 	struct sandbox *sandbox;
+	struct snapshot *snapshot; /* WAITS_SNAPSHOT */
 	TAILQ_ENTRY(waiter) in_sleepers; /* WAITS_SLEEP */
 	UT_hash_handle hh;
 };
@@ -86,13 +87,36 @@ struct sandbox {
 	TAILQ_HEAD(, waiter) sleepers; /* who waits for its pause or resume */
 	uint64_t sleep_number; /* of that, as update.number; 0: a former leader asked */
 	uint64_t placed_batch; /* its reservation is durable with this one; 0: it is, or there is none */
-	bool queued, dirty, is_new, is_counted;
+	bool queued, dirty, is_new, is_counted, is_counted_paused;
+	struct snapshot *snapshot; /* that is being made of it; NULL: none */
+	struct node *origin; /* that keeps the snapshot as which it begins; NULL: it boots */
 	struct warm *warm; /* of which it is one; NULL: of none */
 	bool is_warm_ready;
 	TAILQ_ENTRY(sandbox) in_all, in_node, in_queue, in_dirty, in_placed, in_warm;
 	UT_hash_handle hh;
 };
 TAILQ_HEAD(sandbox_list, sandbox);
+
+/* snapshot.c */
+struct snapshot {
+	struct snapshot_record record;
+	struct node *node;       /* that keeps it; NULL: it was removed */
+	struct sandbox *sandbox; /* of which it is being made; NULL: it is not */
+	uint64_t request;        /* 0: nobody waits */
+	uint64_t number;         /* of the command, as update.number; 0: it was not sent by this leader */
+	uint64_t seen_session;   /* in which its node spoke of it last */
+	struct fleet_quota quota; /* of the tenant, for the sandboxes of a fork; not known after a restart: no limit */
+	struct err *fork_errs;   /* one each of record.forks; NULL: nobody waits */
+	size_t n_starting;       /* sandboxes on their way that begin as it */
+	uint64_t counted_mib;    /* of its tenant's disk */
+	uint64_t node_mib;       /* of its node's */
+	uint32_t resends;
+	struct timer deadline, resend;
+	bool dirty, is_new, is_counted, is_held;
+	TAILQ_ENTRY(snapshot) in_all, in_node, in_dirty;
+	UT_hash_handle hh;
+};
+TAILQ_HEAD(snapshot_list, snapshot);
 
 /* A warm pool: warm.c. */
 struct warm {
@@ -136,6 +160,7 @@ struct node {
 	enum node_link link;
 	uint64_t session; /* 0: not connected */
 	bool pauses; /* this session's agent knows pause and resume */
+	bool snapshots_are_known; /* and snapshots */
 	uint64_t greeting; /* of this session: an inventory that names another was made for another scheduler */
 	char instance[ID_SIZE];
 	char boot_id[BOOT_ID_SIZE];
@@ -144,6 +169,8 @@ struct node {
 	int64_t heard_real_us; /* 0: never */
 	struct place_node *place;
 	struct sandbox_list sandboxes;
+	struct snapshot_list snapshots;
+	uint64_t snapshots_mib; /* that they take */
 	size_t n_images;
 	int64_t busy_until_usec;
 	int64_t busy_usec; /* the next back-off */
@@ -179,6 +206,7 @@ struct held_reply {
 	uint64_t request;
 	struct err err;
 	struct sandbox *sandbox;
+	struct snapshot *snapshot;
 };
 
 struct fleet {
@@ -189,6 +217,8 @@ struct fleet {
 	struct sandbox *sandboxes;
 	struct sandbox_list placed; /* whose placement waits for its commit, in order of batches */
 	struct sandbox_list all_sandboxes, dirty_sandboxes;
+	struct snapshot *snapshots;
+	struct snapshot_list all_snapshots, dirty_snapshots;
 	struct sandbox_list late; /* of a planted fault: flush.c */
 	struct tenant_queue *queues; /* who waits for room: queue.c */
 	struct tenant_weight *weights; /* other than 1 */
@@ -232,6 +262,9 @@ void fleet_emit_put_node(struct fleet *fleet, const struct node *node);
 void fleet_emit_put_sandbox(
 	struct fleet *fleet, const struct sandbox *sandbox, enum fleet_record_type type);
 void fleet_emit_delete_sandbox(struct fleet *fleet, const char *id);
+void fleet_emit_snapshot_reply(struct fleet *fleet, uint64_t request, const struct err *err, struct snapshot *snapshot);
+void fleet_emit_put_snapshot(struct fleet *fleet, const struct snapshot *snapshot);
+void fleet_emit_delete_snapshot(struct fleet *fleet, const char *id);
 void fleet_emit_claim(struct fleet *fleet, const char *id);
 void fleet_emit_delete_claim(struct fleet *fleet, const char *id);
 /* The record with its stages; 0 or -ENOMEM. */
@@ -345,6 +378,8 @@ void fleet_node_stall(struct fleet *fleet, int64_t stall_usec);
 
 /* ---- request.c ---- */
 void fleet_request_create(struct fleet *fleet, const struct fleet_create *create);
+/* The same without the reply when it is refused: NULL, with `reterr`. */
+struct sandbox *fleet_create(struct fleet *fleet, const struct fleet_create *create, struct err *reterr);
 void fleet_request_destroy(
 	struct fleet *fleet, uint64_t request, const char *id, enum end_reason reason);
 void fleet_request_set_timeout(
@@ -358,10 +393,11 @@ uint64_t fleet_change_number(struct fleet *fleet); /* higher than all before, of
 void fleet_request_update_done(struct fleet *fleet, struct sandbox *sandbox, const struct err *err);
 bool fleet_waiter_add(
 	struct fleet *fleet, uint64_t request, enum waiter_kind kind, struct sandbox *sandbox);
+bool fleet_waiter_add_snapshot(struct fleet *fleet, uint64_t request, struct snapshot *snapshot);
 void fleet_waiter_remove(struct fleet *fleet, uint64_t request);
 
 /* ---- sleep.c ---- */
-void fleet_request_pause(struct fleet *fleet, uint64_t request, const char *id);
+void fleet_request_pause(struct fleet *fleet, uint64_t request, const char *id, const struct fleet_quota *quota);
 void fleet_request_resume(struct fleet *fleet, const struct fleet_resume *request);
 /* The node says PAUSED; in any state. */
 void fleet_sleep_paused(struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report);
@@ -370,6 +406,55 @@ void fleet_sleep_running(struct fleet *fleet, struct sandbox *sandbox, const str
 void fleet_sleep_deadline(struct fleet *fleet, struct sandbox *sandbox);
 /* Whoever waits for its pause or resume. */
 void fleet_sleep_answer(struct fleet *fleet, struct sandbox *sandbox, const struct err *err);
+
+/* ---- snapshot.c ---- */
+struct snapshot *fleet_snapshot_find(const struct fleet *fleet, const char *id);
+/* Takes over `record`'s contents on success. */
+struct snapshot *fleet_snapshot_add(struct fleet *fleet, struct snapshot_record *record);
+void fleet_snapshot_remove(struct fleet *fleet, struct snapshot *snapshot);
+void fleet_snapshot_dirty(struct fleet *fleet, struct snapshot *snapshot);
+void fleet_snapshot_move(struct fleet *fleet, struct snapshot *snapshot, enum snapshot_state state);
+void fleet_snapshot_attach(struct fleet *fleet, struct snapshot *snapshot, struct node *node);
+void fleet_snapshot_loaded(struct fleet *fleet, struct snapshot *snapshot); /* its deadline, from now */
+void fleet_request_snapshot(struct fleet *fleet, const struct fleet_snapshot *request);
+void fleet_request_drop_snapshot(struct fleet *fleet, uint64_t request, const char *id);
+/* Sends what its state wants, and arms the resend. */
+void fleet_snapshot_command(struct fleet *fleet, struct snapshot *snapshot);
+void fleet_snapshot_on_deadline(struct fleet *fleet, struct snapshot *snapshot);
+void fleet_snapshot_on_resend(struct fleet *fleet, struct snapshot *snapshot);
+/* Whether a node was asked for one of it and has not answered: no other change of it is sent meanwhile. */
+bool fleet_snapshot_is_sent(const struct sandbox *sandbox);
+/* Its node says what it has: in a report or in an inventory. */
+void fleet_snapshot_made(struct fleet *fleet, struct snapshot *snapshot, const struct snapshot_info *info);
+/* It will not be: whoever waits is told, and nothing of it is on its node. */
+void fleet_snapshot_failed(struct fleet *fleet, struct snapshot *snapshot, const struct err *err);
+void fleet_snapshot_answer(struct fleet *fleet, struct snapshot *snapshot, const struct err *err);
+
+/* ---- snapshot-node.c ---- */
+void fleet_snapshot_load(struct fleet *fleet, const struct snapshot_record *from);
+void fleet_snapshots_loaded(struct fleet *fleet);
+void fleet_snapshot_reported(struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report);
+/* The sandbox leaves its node, or sleeps: nothing more is made of it there. `code` says which. */
+void fleet_snapshot_orphan(struct fleet *fleet, struct sandbox *sandbox, enum fail_code code);
+void fleet_snapshot_dropped(struct fleet *fleet, struct node *node, const char *id);
+void fleet_snapshots_seen(struct fleet *fleet, struct node *node, const struct inventory *inventory);
+/* The whole inventory was seen. */
+void fleet_snapshots_settle(struct fleet *fleet, struct node *node);
+void fleet_snapshots_node_lost(struct fleet *fleet, struct node *node);
+void fleet_snapshots_node_removed(struct fleet *fleet, struct node *node);
+void fleet_snapshots_disconnected(struct fleet *fleet, struct node *node);
+/* Whether the sandbox, which begins as a snapshot, may be placed now: its node is found. 0, or -1 with `reterr`. */
+int fleet_snapshot_resolve(struct fleet *fleet, struct sandbox *sandbox, struct err *reterr);
+
+/* ---- fork.c ---- */
+int fleet_fork_prepare(
+	struct snapshot *snapshot, const struct sandbox *parent, const struct fleet_snapshot *request); /* 0 or -ENOMEM */
+/* Its snapshot is there. */
+void fleet_fork_begin(struct fleet *fleet, struct snapshot *snapshot);
+void fleet_fork_check(struct fleet *fleet, struct snapshot *snapshot); /* are all of its sandboxes through? */
+/* A sandbox that begins as a snapshot is on its way, and no longer. */
+void fleet_fork_enter(struct fleet *fleet, const struct sandbox *sandbox);
+void fleet_fork_leave(struct fleet *fleet, const struct sandbox *sandbox, enum sandbox_state from);
 
 /* ---- adopt.c ---- */
 /* The store was restored since this node's inventory was last settled: what only the node knows is adopted. */
@@ -398,6 +483,13 @@ void fleet_quota_free(struct fleet *fleet);
 void fleet_quota_count(struct fleet *fleet, struct sandbox *sandbox);
 void fleet_quota_leave(struct fleet *fleet, struct sandbox *sandbox); /* its tenant changes */
 void fleet_quota_start(struct fleet *fleet, const char *tenant, const struct fleet_quota *quota);
+/* Counts or uncounts a snapshot, as its state and size say. Idempotent. */
+void fleet_quota_count_snapshot(struct fleet *fleet, struct snapshot *snapshot);
+/* Whether one more may be kept, which takes about `disk_mib`. 0, or -1 with QUOTA_EXCEEDED. */
+int fleet_quota_check_pause(const struct fleet *fleet, const char *tenant, const struct fleet_quota *quota, uint64_t disk_mib,
+	struct err *reterr);
+int fleet_quota_check_snapshot(const struct fleet *fleet, const char *tenant, const struct fleet_quota *quota,
+	uint64_t disk_mib, struct err *reterr);
 
 /* ---- warm.c ---- */
 bool fleet_sandbox_is_warm(const struct sandbox *sandbox);

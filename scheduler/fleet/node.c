@@ -46,7 +46,7 @@ void fleet_node_update_place(struct fleet *fleet, struct node *node)
 		.busy = fleet->now.mono_usec < node->busy_until_usec,
 		.capacity = node->record.capacity,
 		.foreign_memory_mib = node->foreign_memory_mib,
-		.foreign_disk_mib = node->foreign_disk_mib,
+		.foreign_disk_mib = node->foreign_disk_mib + node->snapshots_mib,
 		.foreign_vcpus = node->foreign_vcpus,
 		.foreign_sandboxes = node->foreign_sandboxes,
 	};
@@ -133,6 +133,7 @@ int fleet_node_add(struct fleet *fleet, const struct node_record *record)
 		return -1;
 	}
 	TAILQ_INIT(&node->sandboxes);
+	TAILQ_INIT(&node->snapshots);
 	TAILQ_INSERT_TAIL(&fleet->all_nodes, node, in_all);
 	node->live = (struct timer)TIMER_NULL(TIMER_LIVE, node);
 	node->busy = (struct timer)TIMER_NULL(TIMER_BUSY, node);
@@ -261,6 +262,7 @@ static void take_hello(struct fleet *fleet, struct node *node, const struct flee
 	memcpy(node->boot_id, hello->boot_id, sizeof(node->boot_id));
 	node->unschedulable = hello->unschedulable;
 	node->pauses = hello->pauses;
+	node->snapshots_are_known = hello->snapshots;
 	set_images(fleet, node, &hello->images);
 	if (!again) {
 		struct sandbox *sandbox;
@@ -268,6 +270,7 @@ static void take_hello(struct fleet *fleet, struct node *node, const struct flee
 		set_session(fleet, node, event->session);
 		node->greeting = rng_u64(fleet->rng) | 1;
 		fleet_inventory_forget(node);
+		fleet_snapshots_disconnected(fleet, node);
 		/* What was sent on the old route is lost; the inventory of this session sends again. */
 		TAILQ_FOREACH (sandbox, &node->sandboxes, in_node) {
 			fleet_timer_stop(&fleet->timers, &sandbox->resend);
@@ -376,6 +379,7 @@ void fleet_node_on_live(struct fleet *fleet, struct node *node)
 			(long long)(silent / USEC_PER_SEC));
 		fleet_emit_notice(fleet, &err, node->record.id, NULL);
 		fleet_warm_give_up(fleet, node);
+		fleet_snapshots_node_lost(fleet, node);
 		fleet_replace_run(fleet);
 		return;
 	}
@@ -388,6 +392,7 @@ void fleet_node_disconnected(struct fleet *fleet, struct node *node)
 
 	set_session(fleet, node, 0);
 	fleet_inventory_forget(node);
+	fleet_snapshots_disconnected(fleet, node);
 	TAILQ_FOREACH (sandbox, &node->sandboxes, in_node)
 		fleet_timer_stop(&fleet->timers, &sandbox->resend);
 	if (node->link == NODE_READY)
@@ -462,6 +467,7 @@ void fleet_node_revoke(struct fleet *fleet, struct node *node)
 		next = TAILQ_NEXT(sandbox, in_node);
 		fleet_sandbox_end(fleet, sandbox, END_FAILED, &err);
 	}
+	fleet_snapshots_node_removed(fleet, node);
 }
 
 /* ---- back-off after a refusal for want of room ---- */

@@ -199,7 +199,8 @@ void fleet_queue_free(struct fleet *fleet)
 static bool asks_for_room_only(const struct sandbox *sandbox)
 {
 	return sandbox->record.n_excluded == 0 && sandbox->n_refused == 0 &&
-	       sandbox->record.wish.n_labels == 0 && !*sandbox->record.wish.region;
+	       sandbox->record.wish.n_labels == 0 && !*sandbox->record.wish.region &&
+	       !*sandbox->record.spec->snapshot;
 }
 
 static bool will_fail(const struct failed *failed, const struct sandbox *sandbox,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What each tenant uses, counted in the step that changes it, and its quota. A sandbox counts from its create until
- * it ended for everybody: a node that cannot be asked (FENCED) holds room of its own, but none of the tenant's.
+ * it ended for everybody: a node that cannot be asked (FENCED) holds room of its own, but none of the tenant's. One that
+ * sleeps counts by itself and by its disk, as snapshots do; a node that pauses one at the end of its life asks nobody.
  * Starts per minute are a bucket that refills evenly; it is full again after a restart.
  */
 #include <stdio.h>
@@ -53,6 +54,12 @@ static void uncount(struct tenant_use *use, struct sandbox *sandbox)
 	const struct sandbox_spec *spec = sandbox->record.spec;
 
 	sandbox->is_counted = false;
+	if (sandbox->is_counted_paused) {
+		sandbox->is_counted_paused = false;
+		use->used.paused--;
+		use->used.kept_disk_mib -= spec->disk_mib;
+		return;
+	}
 	use->used.sandboxes--;
 	use->used.vcpus -= spec->vcpus;
 	use->used.memory_mib -= spec->memory_mib;
@@ -68,23 +75,49 @@ void fleet_quota_leave(struct fleet *fleet, struct sandbox *sandbox)
 void fleet_quota_count(struct fleet *fleet, struct sandbox *sandbox)
 {
 	const struct sandbox_spec *spec = sandbox->record.spec;
-	bool counts = sandbox->record.state != SANDBOX_FENCED && sandbox->record.state != SANDBOX_PAUSED &&
-		      sandbox->record.state != SANDBOX_ENDED;
+	bool counts = sandbox->record.state != SANDBOX_FENCED && sandbox->record.state != SANDBOX_ENDED;
+	bool is_paused = sandbox->record.state == SANDBOX_PAUSED;
 	struct tenant_use *use;
 
-	if (counts == sandbox->is_counted)
+	if (counts == sandbox->is_counted && is_paused == sandbox->is_counted_paused)
 		return;
 	use = use_get(fleet, sandbox->record.tenant);
 	if (!use)
 		return;
-	if (!counts) {
+	if (sandbox->is_counted)
 		uncount(use, sandbox);
+	if (!counts)
+		return;
+	sandbox->is_counted = true;
+	sandbox->is_counted_paused = is_paused;
+	if (is_paused) {
+		use->used.paused++;
+		use->used.kept_disk_mib += spec->disk_mib;
 		return;
 	}
-	sandbox->is_counted = true;
 	use->used.sandboxes++;
 	use->used.vcpus += spec->vcpus;
 	use->used.memory_mib += spec->memory_mib;
+}
+
+void fleet_quota_count_snapshot(struct fleet *fleet, struct snapshot *snapshot)
+{
+	const struct snapshot_record *record = &snapshot->record;
+	bool counts = !record->is_fork && (record->state == SNAPSHOT_MAKING || record->state == SNAPSHOT_READY);
+	uint64_t takes = !counts	   ? 0
+			 : record->size_mib ? record->size_mib
+					    : record->spec->memory_mib + record->spec->disk_mib;
+	struct tenant_use *use;
+
+	if (counts == snapshot->is_counted && takes == snapshot->counted_mib)
+		return;
+	use = use_get(fleet, record->tenant);
+	if (!use)
+		return;
+	use->used.snapshots = use->used.snapshots + counts - snapshot->is_counted;
+	use->used.kept_disk_mib = use->used.kept_disk_mib + takes - snapshot->counted_mib;
+	snapshot->is_counted = counts;
+	snapshot->counted_mib = takes;
 }
 
 /* Starts that have been made and not yet refilled, in microseconds of refill. */
@@ -147,6 +180,32 @@ int fleet_quota_check(const struct fleet *fleet, int64_t now_usec, const char *t
 	err_add(reterr, "retry_after_s", "%lld",
 		(long long)((wait + USEC_PER_SEC - 1) / USEC_PER_SEC));
 	return -1;
+}
+
+int fleet_quota_check_pause(const struct fleet *fleet, const char *tenant, const struct fleet_quota *quota, uint64_t disk_mib,
+	struct err *reterr)
+{
+	const struct tenant_use *use = use_find(fleet, tenant);
+	const struct fleet_quota none = { .sandboxes = 0 }, *used = use ? &use->used : &none;
+
+	if (is_over(quota->paused, used->paused, 1))
+		return exceeded("paused", 1, used->paused, quota->paused, reterr);
+	if (is_over(quota->kept_disk_mib, used->kept_disk_mib, disk_mib))
+		return exceeded("kept_disk_mib", disk_mib, used->kept_disk_mib, quota->kept_disk_mib, reterr);
+	return 0;
+}
+
+int fleet_quota_check_snapshot(const struct fleet *fleet, const char *tenant, const struct fleet_quota *quota,
+	uint64_t disk_mib, struct err *reterr)
+{
+	const struct tenant_use *use = use_find(fleet, tenant);
+	const struct fleet_quota none = { .sandboxes = 0 }, *used = use ? &use->used : &none;
+
+	if (is_over(quota->snapshots, used->snapshots, 1))
+		return exceeded("snapshots", 1, used->snapshots, quota->snapshots, reterr);
+	if (is_over(quota->kept_disk_mib, used->kept_disk_mib, disk_mib))
+		return exceeded("kept_disk_mib", disk_mib, used->kept_disk_mib, quota->kept_disk_mib, reterr);
+	return 0;
 }
 
 void fleet_quota_used(const struct fleet *fleet, const char *tenant, struct fleet_quota *ret)

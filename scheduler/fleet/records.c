@@ -196,10 +196,40 @@ int node_record_copy(const struct node_record *record, struct node_record *ret)
 	return 0;
 }
 
+void snapshot_record_deinit(struct snapshot_record *record)
+{
+	record->spec = spec_unref(record->spec);
+	sandbox_fields_free(record->metadata, record->n_metadata);
+	free(record->forks);
+	record->metadata = NULL;
+	record->forks = NULL;
+	record->n_metadata = record->n_forks = 0;
+}
+
+int snapshot_record_copy(const struct snapshot_record *record, struct snapshot_record *ret)
+{
+	struct snapshot_record copy = *record;
+	void *forks = NULL;
+
+	if (array_copy(record->forks, record->n_forks, sizeof(*record->forks), &forks) < 0)
+		return -ENOMEM;
+	copy.forks = forks;
+	if (sandbox_fields_copy(record->metadata, record->n_metadata, &copy.metadata) < 0) {
+		free(forks);
+		return -ENOMEM;
+	}
+	copy.spec = spec_ref(record->spec);
+	*ret = copy;
+	return 0;
+}
+
 /* ---- actions ---- */
 
 static void put_deinit(struct fleet_put *put)
 {
+	if (put->snapshot)
+		snapshot_record_deinit(put->snapshot);
+	free(put->snapshot);
 	if (put->sandbox)
 		sandbox_record_deinit(put->sandbox);
 	if (put->node)
@@ -228,10 +258,23 @@ static void send_deinit(struct fleet_send *send)
 	case SEND_UPDATE:
 	case SEND_PAUSE:
 	case SEND_RESUME:
+	case SEND_SNAPSHOT:
+	case SEND_DROP_SNAPSHOT:
 	case SEND_REPORT_ACK:
 	case SEND_LEASE:
 		break;
 	}
+}
+
+static void reply_deinit(struct fleet_reply *reply)
+{
+	if (reply->sandbox)
+		sandbox_record_deinit(reply->sandbox);
+	if (reply->snapshot)
+		snapshot_record_deinit(reply->snapshot);
+	free(reply->sandbox);
+	free(reply->snapshot);
+	free(reply->forks);
 }
 
 void fleet_actions_clear(struct fleet_actions *actions)
@@ -241,10 +284,7 @@ void fleet_actions_clear(struct fleet_actions *actions)
 	for (size_t i = 0; i < actions->n_sends; i++)
 		send_deinit(&actions->sends[i]);
 	for (size_t i = 0; i < actions->n_replies; i++)
-		if (actions->replies[i].sandbox) {
-			sandbox_record_deinit(actions->replies[i].sandbox);
-			free(actions->replies[i].sandbox);
-		}
+		reply_deinit(&actions->replies[i]);
 	free(actions->puts);
 	free(actions->sends);
 	free(actions->replies);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pools, and what becomes of running sandboxes whose node is lost. By default nothing: a cut disturbs nothing. A pool
+ * Pools, and what becomes of sandboxes that ran on a node that is lost. By default nothing: a cut disturbs nothing. A pool
  * with replace on-loss gives them another node, as another incarnation under a higher generation, and only when both
  * hold:
  * - the node had said in its last heartbeat that every VM of it is armed with a lease that ends at least SELF_STOP_MARGIN
  *   before the node counts as lost (link.proto, LeaseGrant): the old VM has stopped itself;
  * - the brakes let it: when more than MASS_PERCENT of the nodes that were there went at once, one node in SLOW_USEC is
  *   replaced; when all went, none is, because then it is rather we who are cut off.
+ * One that was being paused is replaced as well: whether it slept in time nobody knows, and if it did, the node that comes
+ * back is told to destroy it. What slept stays where it is. What began as a snapshot can begin nowhere else, and ends.
  * A node that comes back is told to destroy what was replaced (report.c): fencing by generation.
  */
 #include <string.h>
@@ -107,6 +109,13 @@ static bool has_stopped(const struct fleet *fleet, const struct node *node)
 	return lease > 0 && lease + SELF_STOP_MARGIN_USEC <= fleet_node_lost_after(fleet, node);
 }
 
+/* Its VM had a lease, which is over. */
+static bool has_run(const struct sandbox *sandbox)
+{
+	return (sandbox->record.state == SANDBOX_RUNNING || sandbox->record.state == SANDBOX_PAUSING) &&
+	       !fleet_sandbox_is_warm(sandbox);
+}
+
 static bool awaits(const struct fleet *fleet, const struct node *node, const struct pool_policy *pool)
 {
 	const struct sandbox *sandbox;
@@ -114,7 +123,7 @@ static bool awaits(const struct fleet *fleet, const struct node *node, const str
 	if (node->policy != pool || node->link != NODE_LOST || !has_stopped(fleet, node))
 		return false;
 	TAILQ_FOREACH (sandbox, &node->sandboxes, in_node)
-		if (sandbox->record.state == SANDBOX_RUNNING && !fleet_sandbox_is_warm(sandbox))
+		if (has_run(sandbox))
 			return true;
 	return false;
 }
@@ -149,11 +158,16 @@ static void replace(struct fleet *fleet, struct node *node)
 	fleet_emit_notice(fleet, &err, node->record.id, NULL);
 	for (sandbox = TAILQ_FIRST(&node->sandboxes); sandbox; sandbox = next) {
 		next = TAILQ_NEXT(sandbox, in_node);
-		if (sandbox->record.state != SANDBOX_RUNNING || fleet_sandbox_is_warm(sandbox))
+		if (!has_run(sandbox))
 			continue;
+		if (*sandbox->record.spec->snapshot) {
+			fleet_sandbox_end(fleet, sandbox, END_FAILED, &err);
+			continue;
+		}
 		fleet->counts.replaced++;
 		if (sandbox->update.pending)
 			fleet_request_update_done(fleet, sandbox, &err);
+		fleet_sleep_answer(fleet, sandbox, &err);
 		fleet_sandbox_event(fleet, sandbox, "REPLACED", "its node was lost");
 		fleet_sandbox_detach(fleet, sandbox);
 		memset(sandbox->record.node, 0, sizeof(sandbox->record.node));

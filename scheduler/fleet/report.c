@@ -300,6 +300,7 @@ void fleet_report_apply(struct fleet *fleet, struct node *node, const struct san
 	sandbox->record.report_version = MAX(sandbox->record.report_version, report->version);
 	fleet_sandbox_dirty(fleet, sandbox);
 	take_stages(fleet, sandbox, report);
+	fleet_snapshot_reported(fleet, sandbox, report);
 	if (ended)
 		on_ended(fleet, sandbox, report);
 	else
@@ -382,8 +383,23 @@ static void missing(struct fleet *fleet, struct sandbox *sandbox)
 	}
 }
 
+/* As many as a part takes; the first that it does not take, or NULL. */
+static const struct snapshot *fill_snapshots(struct fleet *fleet, const struct snapshot *snapshot, struct desired_set *set)
+{
+	set->snapshots = calloc(PART_MAX, sizeof(*set->snapshots));
+	if (!set->snapshots) {
+		fleet->out->no_memory = true;
+		return NULL;
+	}
+	for (; snapshot && set->n_snapshots < PART_MAX; snapshot = TAILQ_NEXT(snapshot, in_node))
+		if (snapshot->record.state == SNAPSHOT_MAKING || snapshot->record.state == SNAPSHOT_READY)
+			memcpy(set->snapshots[set->n_snapshots++], snapshot->record.id, ID_SIZE);
+	return snapshot;
+}
+
 static void send_desired(struct fleet *fleet, struct node *node)
 {
+	const struct snapshot *snapshot = TAILQ_FIRST(&node->snapshots);
 	struct sandbox *sandbox = TAILQ_FIRST(&node->sandboxes);
 	struct collected *item =
 		fleet_node_is_unsettled(fleet, node) ? node->collected : NULL;
@@ -415,7 +431,9 @@ static void send_desired(struct fleet *fleet, struct node *node)
 			memcpy(set->sandboxes[set->n].sandbox, item->sandbox, ID_SIZE);
 			set->sandboxes[set->n++].generation = 1;
 		}
-		last = !sandbox && !item;
+		if (snapshot)
+			snapshot = fill_snapshots(fleet, snapshot, set);
+		last = !sandbox && !item && !snapshot;
 		set->complete = last;
 	}
 }
@@ -439,6 +457,7 @@ static void inventory_complete(struct fleet *fleet, struct node *node)
 		if (!fleet_timer_is_armed(&sandbox->resend))
 			fleet_sandbox_command(fleet, sandbox);
 	fleet_node_known(fleet, node); /* after what is missing there gave its room back */
+	fleet_snapshots_settle(fleet, node);
 	send_desired(fleet, node);
 	fleet_node_settle(fleet, node);
 	fleet_inventory_forget(node);
@@ -473,6 +492,7 @@ void fleet_inventory_apply(
 		collect(fleet, node, &inventory->sandboxes[i]);
 		fleet_report_apply(fleet, node, &inventory->sandboxes[i]);
 	}
+	fleet_snapshots_seen(fleet, node, inventory);
 	if (complete)
 		inventory_complete(fleet, node);
 }

@@ -23,9 +23,21 @@ bool fleet_waiter_add(
 		fleet->out->no_memory = true;
 		return false;
 	}
-	if (kind == WAITS_SLEEP)
+	if (kind == WAITS_SLEEP && sandbox)
 		TAILQ_INSERT_TAIL(&sandbox->sleepers, waiter, in_sleepers);
 	return true;
+}
+
+bool fleet_waiter_add_snapshot(struct fleet *fleet, uint64_t request, struct snapshot *snapshot)
+{
+	struct waiter *waiter;
+
+	if (!fleet_waiter_add(fleet, request, WAITS_SNAPSHOT, NULL))
+		return false;
+	HASH_FIND(hh, fleet->waiters, &request, sizeof(request), waiter);
+	if (waiter)
+		waiter->snapshot = snapshot;
+	return waiter != NULL;
 }
 
 static struct waiter *waiter_find(const struct fleet *fleet, uint64_t request)
@@ -58,6 +70,8 @@ void fleet_request_forget(struct fleet *fleet, uint64_t request)
 		waiter->sandbox->request = 0;
 	else if (waiter->kind == WAITS_UPDATE)
 		waiter->sandbox->update.request = 0;
+	else if (waiter->kind == WAITS_SNAPSHOT)
+		waiter->snapshot->request = 0;
 	fleet_waiter_remove(fleet, request);
 }
 
@@ -107,34 +121,27 @@ static void refuse(struct fleet *fleet, uint64_t request, enum fail_code code, c
 	fleet_emit_reply(fleet, request, &err, NULL);
 }
 
-void fleet_request_create(struct fleet *fleet, const struct fleet_create *create)
+static struct sandbox *admit(struct fleet *fleet, const struct fleet_create *create, struct err *reterr)
 {
-	struct sandbox *sandbox;
-	struct err err = ERR_NULL;
+	struct sandbox *sandbox = NULL;
 
-	if (!place_pool_exists(fleet->place, create->pool)) {
-		refuse(fleet, create->request, FAIL_POOL_NOT_FOUND, "There is no such pool.");
-		return;
-	}
-	if (!fleet_queue_has_room(fleet, create->tenant)) {
-		refuse(fleet, create->request, FAIL_SCHEDULER_BUSY,
-			"Too many requests of this tenant wait for room.");
-		return;
-	}
-	if (fleet_quota_check(fleet, fleet->now.mono_usec, create->tenant, &create->quota,
-		    create->spec, &err) < 0) {
-		fleet_emit_reply(fleet, create->request, &err, NULL);
-		return;
-	}
-	sandbox = create->claim ? fleet_warm_claim(fleet, create, &err) : make(fleet, create);
-	if (!sandbox && err_is_set(&err)) {
-		fleet_emit_reply(fleet, create->request, &err, NULL);
-		return;
-	}
-	if (!sandbox) {
-		refuse(fleet, create->request, FAIL_NO_MEMORY, "No memory for another sandbox.");
-		return;
-	}
+	if (!place_pool_exists(fleet->place, create->pool))
+		(void)err_set(reterr, FAIL_POOL_NOT_FOUND, 0, "There is no such pool.");
+	else if (!fleet_queue_has_room(fleet, create->tenant))
+		(void)err_set(reterr, FAIL_SCHEDULER_BUSY, 0, "Too many requests of this tenant wait for room.");
+	else if (fleet_quota_check(fleet, fleet->now.mono_usec, create->tenant, &create->quota, create->spec, reterr) == 0)
+		sandbox = create->claim ? fleet_warm_claim(fleet, create, reterr) : make(fleet, create);
+	if (!sandbox && !err_is_set(reterr))
+		(void)err_set(reterr, FAIL_NO_MEMORY, 0, "No memory for another sandbox.");
+	return sandbox;
+}
+
+struct sandbox *fleet_create(struct fleet *fleet, const struct fleet_create *create, struct err *reterr)
+{
+	struct sandbox *sandbox = admit(fleet, create, reterr);
+
+	if (!sandbox)
+		return NULL;
 	sandbox->is_new = !create->claim;
 	fleet_quota_start(fleet, create->tenant, &create->quota);
 	sandbox->request = create->request;
@@ -157,6 +164,15 @@ void fleet_request_create(struct fleet *fleet, const struct fleet_create *create
 		fleet_waiter_remove(fleet, sandbox->request);
 		sandbox->request = 0;
 	}
+	return sandbox;
+}
+
+void fleet_request_create(struct fleet *fleet, const struct fleet_create *create)
+{
+	struct err err = ERR_NULL;
+
+	if (!fleet_create(fleet, create, &err))
+		fleet_emit_reply(fleet, create->request, &err, NULL);
 }
 
 /* ---- destroy ---- */
@@ -245,6 +261,8 @@ void fleet_request_update_done(struct fleet *fleet, struct sandbox *sandbox, con
 	*update = (struct update){ 0 };
 	if (sandbox->record.state == SANDBOX_RUNNING)
 		fleet_timer_stop(&fleet->timers, &sandbox->resend);
+	if (sandbox->snapshot && !fleet_snapshot_is_sent(sandbox)) /* it waited for this */
+		fleet_snapshot_command(fleet, sandbox->snapshot);
 }
 
 /* The sandbox, where it can be changed now; NULL: the request was answered. */

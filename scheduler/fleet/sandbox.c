@@ -2,7 +2,7 @@
  *
  * The sandbox object: its state table, its one mover, its room on a node and its notes (stages).
  *
- *   RUNNING -> PLACING as well, with its node lost, where the pool's replacement is on-loss (replace.c), and
+ *   RUNNING, PAUSING -> PLACING as well, with its node lost, where the pool's replacement is on-loss (replace.c), and
  *   RUNNING -> DISPATCHED, when a warm VM was claimed (warm.c).
  *
  *   RUNNING -> PAUSING -> PAUSED -> RESUMING -> RUNNING (sleep.c).
@@ -54,7 +54,8 @@ static const struct sm_state table[SANDBOX_STATE_MAX_] = {
 		0, PUBLIC_RUNNING },
 	[SANDBOX_PAUSING] = {
 		"pausing",
-		SM_TO(SANDBOX_PAUSED) | SM_TO(SANDBOX_RUNNING) | SM_TO(SANDBOX_STOPPING) | SM_TO(SANDBOX_ENDED),
+		SM_TO(SANDBOX_PAUSED) | SM_TO(SANDBOX_RUNNING) | SM_TO(SANDBOX_PLACING) | SM_TO(SANDBOX_STOPPING) |
+			SM_TO(SANDBOX_ENDED),
 		1, PUBLIC_RUNNING },
 	[SANDBOX_PAUSED] = {
 		"paused",
@@ -162,6 +163,7 @@ void fleet_sandbox_move(struct fleet *fleet, struct sandbox *sandbox, enum sandb
 	fleet_quota_count(fleet, sandbox);
 	fleet_warm_count(fleet, sandbox);
 	fleet_sandbox_dirty(fleet, sandbox);
+	fleet_fork_leave(fleet, sandbox, from);
 }
 
 void fleet_sandbox_dirty(struct fleet *fleet, struct sandbox *sandbox)
@@ -274,6 +276,7 @@ struct sandbox *fleet_sandbox_add(struct fleet *fleet, struct sandbox_record *re
 	fleet->counts.sandboxes[sandbox->record.state]++;
 	fleet_quota_count(fleet, sandbox);
 	fleet_warm_count(fleet, sandbox);
+	fleet_fork_enter(fleet, sandbox);
 	return sandbox;
 }
 
@@ -284,6 +287,9 @@ void fleet_sandbox_remove(struct fleet *fleet, struct sandbox *sandbox)
 	fleet_warm_leave(sandbox);
 	fleet_queue_leave(fleet, sandbox);
 	fleet_start_unplaced(fleet, sandbox);
+	if (sandbox->snapshot)
+		sandbox->snapshot->sandbox = NULL;
+	sandbox->snapshot = NULL;
 	fleet_sandbox_detach(fleet, sandbox);
 	fleet_timer_stop(&fleet->timers, &sandbox->deadline);
 	fleet_timer_stop(&fleet->timers, &sandbox->resend);
@@ -321,6 +327,7 @@ void fleet_sandbox_detach(struct fleet *fleet, struct sandbox *sandbox)
 {
 	if (!sandbox->node)
 		return;
+	fleet_snapshot_orphan(fleet, sandbox, FAIL_SANDBOX_GONE);
 	fleet_sandbox_release(fleet, sandbox);
 	TAILQ_REMOVE(&sandbox->node->sandboxes, sandbox, in_node);
 	sandbox->node = NULL;
@@ -339,6 +346,7 @@ void fleet_sandbox_demand(const struct sandbox *sandbox, struct place_demand *re
 		.cpu_class = sandbox->record.wish.cpu_class,
 		.labels = sandbox->record.wish.labels,
 		.n_labels = sandbox->record.wish.n_labels,
+		.only = sandbox->origin ? sandbox->origin->place : NULL,
 	};
 	memcpy(ret->image_digest, spec->image_digest, sizeof(ret->image_digest));
 }

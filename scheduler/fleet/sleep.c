@@ -69,7 +69,7 @@ static void begin(struct fleet *fleet, struct sandbox *sandbox, uint64_t request
 
 /* ---- what the API asks ---- */
 
-void fleet_request_pause(struct fleet *fleet, uint64_t request, const char *id)
+void fleet_request_pause(struct fleet *fleet, uint64_t request, const char *id, const struct fleet_quota *quota)
 {
 	struct sandbox *sandbox = find(fleet, request, STAGE_PAUSE, id);
 	struct err err = ERR_NULL;
@@ -90,8 +90,16 @@ void fleet_request_pause(struct fleet *fleet, uint64_t request, const char *id)
 		refuse(fleet, sandbox, request, STAGE_PAUSE, FAIL_SANDBOX_NOT_READY, "The sandbox is not running yet.");
 		return;
 	}
+	if (sandbox->snapshot) {
+		refuse(fleet, sandbox, request, STAGE_PAUSE, FAIL_SNAPSHOTTING, "A snapshot of the sandbox is under way.");
+		return;
+	}
 	if (!is_reached(fleet, sandbox, request, STAGE_PAUSE))
 		return;
+	if (fleet_quota_check_pause(fleet, sandbox->record.tenant, quota, sandbox->record.spec->disk_mib, &err) < 0) {
+		fleet_emit_reply(fleet, request, &err, sandbox);
+		return;
+	}
 	if (sandbox->update.pending) {
 		(void)err_set(&err, FAIL_CONFLICT, 0, "The sandbox is paused.");
 		fleet_request_update_done(fleet, sandbox, &err);
@@ -125,6 +133,7 @@ static void resume(struct fleet *fleet, struct sandbox *sandbox, const struct fl
 		fleet_emit_reply(fleet, resume->request, &err, sandbox);
 		return;
 	}
+	fleet_quota_start(fleet, sandbox->record.tenant, &resume->quota);
 	if (!PLANTED(WAKE_NOT_RESERVED))
 		fleet_sandbox_wake(fleet, sandbox);
 	sandbox->record.resume_timeout_s = resume->timeout_s ? resume->timeout_s : sandbox->record.spec->timeout_s;
@@ -162,6 +171,7 @@ void fleet_request_resume(struct fleet *fleet, const struct fleet_resume *reques
 
 static void asleep(struct fleet *fleet, struct sandbox *sandbox)
 {
+	fleet_snapshot_orphan(fleet, sandbox, FAIL_CONFLICT);
 	fleet_sandbox_sleep(fleet, sandbox);
 	sandbox->record.ends_us = 0;
 	fleet_sandbox_move(fleet, sandbox, SANDBOX_PAUSED);

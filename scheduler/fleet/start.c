@@ -14,9 +14,11 @@
 
 /* ---- commands ---- */
 
+/* An agent that was replaced by an older one since would boot what is to begin as a snapshot: it is not asked. */
 static void send_create(struct fleet *fleet, struct sandbox *sandbox)
 {
-	struct fleet_send *send = fleet_emit_send(fleet, sandbox->node, SEND_CREATE);
+	bool is_known = !*sandbox->record.spec->snapshot || sandbox->node->snapshots_are_known;
+	struct fleet_send *send = is_known ? fleet_emit_send(fleet, sandbox->node, SEND_CREATE) : NULL;
 	int64_t left = sandbox->deadline.due_usec - fleet->now.mono_usec;
 
 	if (!send)
@@ -143,6 +145,8 @@ void fleet_sandbox_command(struct fleet *fleet, struct sandbox *sandbox)
 	case SANDBOX_RUNNING:
 		if (!sandbox->update.pending)
 			return;
+		if (fleet_snapshot_is_sent(sandbox))
+			break; /* after that */
 		if (sandbox->update.spec)
 			send_network(fleet, sandbox);
 		else
@@ -165,7 +169,8 @@ void fleet_sandbox_command(struct fleet *fleet, struct sandbox *sandbox)
 
 void fleet_sandbox_on_resend(struct fleet *fleet, struct sandbox *sandbox)
 {
-	if (sandbox->update.pending && fleet->now.mono_usec >= sandbox->update.until_usec) {
+	if (sandbox->update.pending && !fleet_snapshot_is_sent(sandbox) &&
+		fleet->now.mono_usec >= sandbox->update.until_usec) {
 		struct err err = ERR_NULL;
 
 		(void)err_set_at(&err, STAGE_RUN, FAIL_NODE_UNREACHABLE, 0,
@@ -271,6 +276,12 @@ static void place_failed(struct fleet *fleet, struct sandbox *sandbox, struct er
  * has still to say what is there: none of it is the same as there being none. */
 static bool nodes_are_coming(const struct fleet *fleet, const struct sandbox *sandbox)
 {
+	const struct node *origin = sandbox->origin;
+
+	if (origin)
+		return (origin->link == NODE_SUSPECT || origin->link == NODE_JOINING ||
+			       (origin->session && !origin->is_known)) &&
+		       fleet->now.mono_usec < sandbox->since_usec + CALLING_USEC;
 	if (!place_pool_is_dark(fleet->place, sandbox->record.pool))
 		return false;
 	if (fleet->n_unknown > 0 && fleet->now.mono_usec < sandbox->since_usec + CALLING_USEC)
@@ -308,6 +319,10 @@ void fleet_start_place(struct fleet *fleet, struct sandbox *sandbox)
 	struct place_node *place;
 	struct err err = ERR_NULL;
 
+	if (fleet_snapshot_resolve(fleet, sandbox, &err) < 0) {
+		place_failed(fleet, sandbox, &err);
+		return;
+	}
 	if (place_where_kept(fleet, sandbox))
 		return;
 	fleet_sandbox_demand(sandbox, &demand);

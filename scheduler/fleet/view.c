@@ -123,7 +123,9 @@ void fleet_count(const struct fleet *fleet, struct fleet_counts *ret)
 int fleet_explain(const struct fleet *fleet, const char *pool, const struct sandbox_spec *spec,
 	const struct sandbox_wish *wish, struct place_explanation *ret)
 {
+	const struct snapshot *snapshot = *spec->snapshot ? fleet_snapshot_find(fleet, spec->snapshot) : NULL;
 	struct place_demand demand = {
+		.only = snapshot && snapshot->node ? snapshot->node->place : NULL,
 		.region = wish->region,
 		.cpu_class = wish->cpu_class,
 		.labels = wish->labels,

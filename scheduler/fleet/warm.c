@@ -42,7 +42,7 @@ static bool is_ready(const struct sandbox *sandbox)
 static bool is_same_shape(const struct sandbox_spec *a, const struct sandbox_spec *b)
 {
 	return a->vcpus == b->vcpus && a->memory_mib == b->memory_mib && a->disk_mib == b->disk_mib &&
-	       strcmp(a->image_digest, b->image_digest) == 0;
+	       strcmp(a->image_digest, b->image_digest) == 0 && strcmp(a->snapshot, b->snapshot) == 0;
 }
 
 /* ---- the pools ---- */

@@ -227,9 +227,11 @@ void api_customer_revoke(struct api_request *req)
 /* ---- tenants ---- */
 static json_t *view_quota(const struct fleet_quota *quota)
 {
-	return json_pack("{s:I, s:I, s:I, s:I}", "sandboxes", (json_int_t)quota->sandboxes, "vcpus",
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "sandboxes", (json_int_t)quota->sandboxes, "vcpus",
 		(json_int_t)quota->vcpus, "memory_mib", (json_int_t)quota->memory_mib,
-		"starts_per_minute", (json_int_t)quota->starts_per_minute);
+		"starts_per_minute", (json_int_t)quota->starts_per_minute, "paused",
+		(json_int_t)quota->paused, "snapshots", (json_int_t)quota->snapshots, "kept_disk_mib",
+		(json_int_t)quota->kept_disk_mib);
 }
 
 static json_t *view_tenant(const struct api_request *req, const char *name)
@@ -251,7 +253,8 @@ static int read_quota(const json_t *body, struct fleet_quota *quota, struct err 
 {
 	const json_t *object = json_object_get(body, "quota");
 	uint64_t sandboxes = quota->sandboxes, vcpus = quota->vcpus, memory = quota->memory_mib,
-		 starts = quota->starts_per_minute;
+		 starts = quota->starts_per_minute, paused = quota->paused, snapshots = quota->snapshots,
+		 kept = quota->kept_disk_mib;
 	int r;
 
 	if (!object)
@@ -266,8 +269,19 @@ static int read_quota(const json_t *body, struct fleet_quota *quota, struct err 
 	if (r == 0)
 		r = json_get_u64(object, "starts_per_minute", 0, 1000000, &starts, reterr);
 	if (r == 0)
-		*quota = (struct fleet_quota){ (uint32_t)sandboxes, (uint32_t)vcpus, memory,
-			(uint32_t)starts };
+		r = json_get_u64(object, "paused", 0, UINT32_MAX, &paused, reterr);
+	if (r == 0)
+		r = json_get_u64(object, "snapshots", 0, UINT32_MAX, &snapshots, reterr);
+	if (r == 0)
+		r = json_get_u64(object, "kept_disk_mib", 0, INT64_MAX, &kept, reterr);
+	if (r == 0)
+		*quota = (struct fleet_quota){ .sandboxes = (uint32_t)sandboxes,
+			.vcpus = (uint32_t)vcpus,
+			.memory_mib = memory,
+			.starts_per_minute = (uint32_t)starts,
+			.paused = (uint32_t)paused,
+			.snapshots = (uint32_t)snapshots,
+			.kept_disk_mib = kept };
 	return r;
 }
 

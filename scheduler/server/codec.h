@@ -17,6 +17,10 @@ Croft__NodeRecord *codec_node_encode(const struct node_record *record);
 int codec_node_decode(const char *key, const void *data, size_t size, struct node_record *ret,
 	struct err *reterr);
 
+Croft__SnapshotRecord *codec_snapshot_encode(const struct snapshot_record *record);
+int codec_snapshot_decode(const char *key, const void *data, size_t size, struct snapshot_record *ret,
+	struct err *reterr);
+
 /* Lists of key and value. */
 int codec_fields_encode(
 	const struct sandbox_field *fields, size_t n, Croft__Field ***ret, size_t *ret_n);

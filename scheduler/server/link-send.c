@@ -128,6 +128,12 @@ void link_send_action(struct link *link, const struct fleet_send *send)
 	case SEND_RESUME:
 		SEND(resume, RESUME, resume_command_encode(&send->resume));
 		break;
+	case SEND_SNAPSHOT:
+		SEND(snapshot, SNAPSHOT, snapshot_command_encode(&send->snapshot));
+		break;
+	case SEND_DROP_SNAPSHOT:
+		SEND(drop_snapshot, DROP_SNAPSHOT, drop_snapshot_encode(send->drop_snapshot));
+		break;
 	case SEND_REPORT_ACK:
 		SEND(report_ack, REPORT_ACK, report_ack_encode(&send->ack));
 		break;

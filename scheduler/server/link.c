@@ -247,6 +247,17 @@ HANDLER(on_report)
 	return r;
 }
 
+HANDLER(on_snapshot_dropped)
+{
+	struct fleet_event event = { .type = FLEET_NODE_SNAPSHOT_DROPPED };
+	char id[ID_SIZE];
+	int r = snapshot_dropped_decode(envelope->snapshot_dropped, id, reterr);
+
+	(void)head;
+	event.dropped_snapshot = id;
+	return r == 0 ? step(user, &event, NULL) : r;
+}
+
 HANDLER(on_capacity)
 {
 	struct capacity_report report = { .memory_used_mib = 0 };
@@ -336,6 +347,7 @@ static const struct dispatch_row rows[] = {
 	{ BODY(CAPACITY),       NODE,  DISPATCH_ANY,  512 * KIB, on_capacity },
 	{ BODY(TELEMETRY),      NODE,  DISPATCH_ANY,  128 * KIB, on_telemetry },
 	{ BODY(IMAGE_REQUEST),  NODE,  DISPATCH_ANY,    1 * KIB, on_image_request },
+	{ BODY(SNAPSHOT_DROPPED), NODE, DISPATCH_ANY,  1 * KIB, on_snapshot_dropped },
 	{ BODY(STREAM_DATA),    NODE,  DISPATCH_ANY,   66 * KIB, on_stream },
 	{ BODY(STREAM_CREDIT),  NODE,  DISPATCH_ANY,    1 * KIB, on_stream },
 	{ BODY(STREAM_CLOSE),   NODE,  DISPATCH_ANY,    8 * KIB, on_stream },

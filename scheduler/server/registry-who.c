@@ -203,6 +203,9 @@ void registry_put_tenant(struct ops *ops, const struct tenant_entry *tenant)
 		message->quota->vcpus = tenant->quota.vcpus;
 		message->quota->memory_mib = tenant->quota.memory_mib;
 		message->quota->starts_per_minute = tenant->quota.starts_per_minute;
+		message->quota->paused = tenant->quota.paused;
+		message->quota->snapshots = tenant->quota.snapshots;
+		message->quota->kept_disk_mib = tenant->quota.kept_disk_mib;
 	}
 	ops_put(ops,
 		codec_whole(&message->base,
@@ -419,7 +422,10 @@ int registry_load_tenant(struct registry *registry, const char *key, const Proto
 		entry->quota = (struct fleet_quota){ .sandboxes = message->quota->sandboxes,
 			.vcpus = message->quota->vcpus,
 			.memory_mib = message->quota->memory_mib,
-			.starts_per_minute = message->quota->starts_per_minute };
+			.starts_per_minute = message->quota->starts_per_minute,
+			.paused = message->quota->paused,
+			.snapshots = message->quota->snapshots,
+			.kept_disk_mib = message->quota->kept_disk_mib };
 	entry->created_us = message->created_us;
 	entry->revoked_us = message->revoked_us;
 	entry->weight = MAX(message->weight, UINT32_C(1));

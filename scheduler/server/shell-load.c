@@ -54,6 +54,21 @@ static bool load_sandbox(
 	return true;
 }
 
+static bool load_snapshot(
+	const char *key, const void *value, size_t size, uint64_t revision, void *user)
+{
+	const struct loader *loader = user;
+	struct snapshot_record record = { .is_fork = false };
+	const struct fleet_event event = { .type = FLEET_LOAD_SNAPSHOT, .snapshot_record = &record };
+
+	(void)revision;
+	if (codec_snapshot_decode(key, value, size, &record, loader->err) < 0)
+		return false;
+	step_load(loader->shell, &event);
+	snapshot_record_deinit(&record);
+	return true;
+}
+
 /* History is only counted: the table of stages survives a restart. */
 static bool load_history(
 	const char *key, const void *value, size_t size, uint64_t revision, void *user)
@@ -119,6 +134,8 @@ int shell_load(struct shell *shell, struct err *reterr)
 	telemetry_reset_stages(server->telemetry);
 	history_deinit(&shell->history);
 	(void)store_load(server->store, "node/", load_node, &loader, &err);
+	if (!err_is_set(&err))
+		(void)store_load(server->store, "snapshot/", load_snapshot, &loader, &err);
 	if (!err_is_set(&err))
 		(void)store_load(server->store, "sandbox/", load_sandbox, &loader, &err);
 	if (!err_is_set(&err))

@@ -61,6 +61,7 @@ static void encode_puts(const struct fleet_actions *actions, struct ops *ops)
 		Croft__SandboxRecord *sandbox;
 		Croft__NodeRecord *node;
 		Croft__ClaimRecord *claim;
+		Croft__SnapshotRecord *snapshot;
 
 		switch (put->type) {
 		case FLEET_PUT_NODE:
@@ -75,6 +76,13 @@ static void encode_puts(const struct fleet_actions *actions, struct ops *ops)
 			break;
 		case FLEET_DELETE_SANDBOX:
 			ops_delete(ops, "sandbox/%s", put->id);
+			break;
+		case FLEET_PUT_SNAPSHOT:
+			snapshot = codec_snapshot_encode(put->snapshot);
+			ops_put(ops, snapshot ? &snapshot->base : NULL, STORE_ANY, "snapshot/%s", put->id);
+			break;
+		case FLEET_DELETE_SNAPSHOT:
+			ops_delete(ops, "snapshot/%s", put->id);
 			break;
 		case FLEET_PUT_CLAIM: /* of two that claim one VM, one gets it */
 			claim = CODEC_NEW(Croft__ClaimRecord, croft__claim_record__init);

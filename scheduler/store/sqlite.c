@@ -124,8 +124,9 @@ static int query_number(struct sqlite_db *db, const char *sql, int64_t *ret, str
 
 /* What leads from schema i + 1 to the next one. A step never runs twice: it is in one transaction with the number.
  * 1 -> 2: records gained quotas, replacement, roles and events. The tables are the same; a program of schema 1 would
- * lose those members where it writes a record again, so it must not open the store. */
-static const char *const upgrades[STORE_SCHEMA - 1] = { "" };
+ * lose those members where it writes a record again, so it must not open the store.
+ * 2 -> 3: snapshots. A program of schema 2 would not name them to the nodes, which would drop them. */
+static const char *const upgrades[STORE_SCHEMA - 1] = { "", "" };
 
 static int upgrade(struct sqlite_db *db, int64_t from, struct err *reterr)
 {

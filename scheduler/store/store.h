@@ -30,7 +30,7 @@ struct store;
 #define STORE_OPS_MAX 128
 #define STORE_KEY_MAX 512                     /* characters */
 #define STORE_VALUE_MAX (16u * 1024u * 1024u) /* bytes */
-#define STORE_SCHEMA 2                        /* an earlier one is upgraded, a later one refused */
+#define STORE_SCHEMA 3                        /* an earlier one is upgraded, a later one refused */
 
 enum store_op_kind { STORE_PUT, STORE_DELETE };
 

@@ -108,6 +108,12 @@ static void make_durable(struct sim *sim, const struct fleet_actions *actions)
 		case FLEET_DELETE_SANDBOX:
 			store_delete(&scheduler->live, put->id);
 			break;
+		case FLEET_PUT_SNAPSHOT:
+			snaps_put(sim, put->snapshot);
+			break;
+		case FLEET_DELETE_SNAPSHOT:
+			snaps_delete(sim, put->id);
+			break;
 		case FLEET_PUT_CLAIM:
 			store_claim(sim, put->id);
 			break;
@@ -416,6 +422,7 @@ static void load(struct sim *sim)
 	}
 	scheduler_set_warm(sim);
 	event.type = FLEET_LOAD_SANDBOX;
+	snaps_load(sim);
 	for (stored = scheduler->live; stored; stored = stored->hh.next) {
 		event.sandbox_record = &stored->record;
 		scheduler_step(sim, &event);
@@ -562,6 +569,7 @@ void scheduler_free(struct sim *sim)
 	scheduler->fleet = fleet_free(scheduler->fleet);
 	while (scheduler->live)
 		store_delete(&scheduler->live, scheduler->live->id);
+	snaps_free(sim);
 	while (scheduler->claims)
 		store_delete(&scheduler->claims, scheduler->claims->id);
 	while (scheduler->history)

@@ -129,6 +129,13 @@ struct stored {
 	UT_hash_handle hh;
 };
 
+/* A snapshot in the store. */
+struct stored_snapshot {
+	char id[ID_SIZE];
+	struct snapshot_record record;
+	UT_hash_handle hh;
+};
+
 struct sim_batch {
 	struct fleet_actions actions;
 	bool fails;
@@ -144,6 +151,7 @@ struct sim_scheduler {
 	bool commit_planned;
 	struct sim_batch *first, **last;          /* not yet durable, in order */
 	struct stored *live, *history, *claims;   /* durable */
+	struct stored_snapshot *snapshots;        /* likewise */
 	struct node_record *node_records; /* durable; of each node */
 	int64_t real_offset;              /* its wall clock jumps too */
 	int64_t full_until_usec;          /* no space: every write fails */
@@ -287,6 +295,12 @@ bool sleep_act(struct sim *sim, struct sim_node *node, const struct sv_action *a
 void sleep_restore(struct sim *sim, struct sim_node *node, const struct sv_action *action, struct vm *vm);
 void sleep_client(struct sim *sim, const char *id);
 void sleep_reply(struct sim *sim, const struct client *client, const struct fleet_reply *reply);
+
+/* ---- snaps.c ---- */
+void snaps_put(struct sim *sim, const struct snapshot_record *record);
+void snaps_delete(struct sim *sim, const char *id);
+void snaps_load(struct sim *sim); /* into a new fleet */
+void snaps_free(struct sim *sim);
 
 /* ---- client.c ---- */
 struct client *client_new(struct sim *sim);

@@ -71,6 +71,12 @@ struct bytes wire_pack_send(const struct fleet_send *send, uint64_t epoch)
 	case SEND_PAUSE:
 		BODY(envelope, PAUSE, pause, pause_command_encode(&send->pause));
 		break;
+	case SEND_SNAPSHOT:
+		BODY(envelope, SNAPSHOT, snapshot, snapshot_command_encode(&send->snapshot));
+		break;
+	case SEND_DROP_SNAPSHOT:
+		BODY(envelope, DROP_SNAPSHOT, drop_snapshot, drop_snapshot_encode(send->drop_snapshot));
+		break;
 	case SEND_RESUME:
 		BODY(envelope, RESUME, resume, resume_command_encode(&send->resume));
 		break;

@@ -375,7 +375,7 @@ START_TEST(test_earlier_schema_is_upgraded)
 	ck_assert_str_eq(all(&f, ""), "a=1 ");
 	store_close(f.store);
 	f.store = NULL;
-	raw_sql(&f, "CREATE TABLE seen AS SELECT 1 FROM store WHERE schema = 2");
+	raw_sql(&f, "CREATE TABLE seen AS SELECT 1 FROM store WHERE schema = 3");
 	raw_sql(&f, "INSERT INTO record SELECT 'upgraded', 1, count(*) FROM seen");
 	reopen(&f);
 	ck_assert_str_eq(all(&f, "upgraded"), "upgraded=1 ");
