@@ -8,7 +8,7 @@
 #include "server/api.h"
 
 #define CREATE_BODY                                                                                                    \
-	"`templateID` (\"base\"), `timeout` s, `metadata` {string: string}, `envVars` {string: string}, `vcpus` or "   \
+	"`templateID` (\"base\"; or a snapshot's id or name: size, image, disk and pool are the snapshot's then, and others are refused), `timeout` s, `metadata` {string: string}, `envVars` {string: string}, `vcpus` or "   \
 	"`cpuCount` (1 to 32), `memoryMB`, `diskSizeMB`, `setupCommand` (run with `sh -c` before it is ready), "       \
 	"`setupTimeoutMs`, `secure`, `allow_internet_access` (true) and `network` {`allowOut`, `denyOut`: arrays of CIDR blocks, " \
 	"addresses and host names (`*.` before one: every name below it); what is allowed is so before what is denied}, `pool`, `queueTimeoutMs` (longest wait for room; 0: none), " \
@@ -16,6 +16,7 @@
 	"are ignored."
 #define SANDBOX_ANSWER                                                                             \
 	"Sandbox: `sandboxID templateID clientID alias envdVersion domain envdAccessToken trafficAccessToken`"
+#define SNAPSHOT_ANSWER "{`snapshotID names name sandboxID state createdAt cpuCount memoryMB diskSizeMB sizeMB cpuClass`}"
 #define DETAIL_ANSWER                                                                                             \
 	"the Sandbox's members and `startedAt endAt state cpuCount memoryMB diskSizeMB metadata allowInternetAccess network lifecycle`, and " \
 	"`croft` {`state node_state as_of certain stages`}"
@@ -53,7 +54,7 @@ const struct api_route api_routes[] = {
 		"query `wait_ms` (to 60000) and `after` (a `version`): answers when the version is another one or the time is over",
 		"200 {`id state internal_state node stage generation incarnation version template image vcpus memory_mib disk_mib "
 		"timeout_s internet network metadata created started ends ended end_reason attempts trace operation guest_boot_id node_state as_of "
-		"certain stages events failure`}; `events` are NODE_DRAIN, RESUMED, REPLACED, RECOVERED with `when node detail`" },
+		"certain stages events failure`}; `events` are NODE_DRAIN, RESUMED, REPLACED, RECOVERED, PAUSED, WOKEN, SNAPSHOT with `when node detail`" },
 	{ "DELETE", "/sandboxes/{id}", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_sandbox_delete,
 		"Ends a sandbox (E2B).", "", "204 when it is recorded; 404 when there is none, or when it is stopping already" },
 	{ "DELETE", "/v1/sandboxes/{id}", BY_USERS, SCOPE_REACH, API_NO_BODY, api_sandbox_delete_v1,
@@ -66,8 +67,8 @@ const struct api_route api_routes[] = {
 		"204 when it is in force; 404; 400 INVALID_CIDR or INVALID_ARGUMENT naming the field" },
 	{ "POST", "/sandboxes/{id}/pause", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_pause,
 		"Puts a running sandbox to sleep (E2B): its processes, memory and disk are kept on its node, its memory and vCPUs are free "
-		"for others, and it counts against no quota.", "`memory`: true, optional",
-		"204 when it sleeps; 404; 409 when it does already; 503 when it could not be frozen, and runs on" },
+		"for others; it counts against the quota of paused sandboxes and of kept disk.", "`memory`: true, optional",
+		"204 when it sleeps; 404; 409 when it does already, or while a snapshot of it is made; 429 QUOTA_EXCEEDED; 503 when it could not be frozen, and runs on" },
 	{ "POST", "/sandboxes/{id}/resume", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_resume,
 		"Wakes a paused sandbox (E2B, older path).", "`timeout` s, optional (as it was created with)",
 		"201 " SANDBOX_ANSWER "; 404; 409 when it runs; 503 NO_CAPACITY while its node has no room for it" },
@@ -77,6 +78,24 @@ const struct api_route api_routes[] = {
 		"200 " SANDBOX_ANSWER ", 201 when it was paused; 404; 503 NO_CAPACITY while its node has no room for it" },
 	{ "POST", "/sandboxes/{id}/connect", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_connect,
 		"The same (E2B, older path).", "as above", "as above" },
+	{ "POST", "/sandboxes/{id}/snapshots", BY_USERS, SCOPE_TENANT, API_JSON, api_snapshot_create,
+		"Keeps a moment of a running sandbox, which goes on (E2B): its processes, memory and disk, on its node, until it is "
+		"deleted. A create whose `templateID` is its id, or its name, begins as it.",
+		"`name`, optional: 1 to 63 of the characters A-Z, a-z, 0-9, `-`, `_`, `.`, `:`, `/`",
+		"201 " SNAPSHOT_ANSWER ", when it is there; 404; 409 while the sandbox is paused, or another one of it is made; 429 QUOTA_EXCEEDED; "
+		"501 SNAPSHOT_UNSUPPORTED; 503 when it could not be made, and nothing of it is left" },
+	{ "GET", "/snapshots", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_snapshot_list,
+		"Lists the tenant's snapshots (E2B), the oldest first.", "query `sandboxID`, `name`, `limit` (100), `nextToken`",
+		"200 array of " SNAPSHOT_ANSWER "; `state` is ready, or lost when its node no longer has it; the next page's token in the "
+		"header `x-next-token`" },
+	{ "DELETE", "/templates/{id}", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_snapshot_delete,
+		"Deletes a snapshot (E2B). Sandboxes that began as it go on.", "", "204 when it is recorded; 404; 409 while it is made" },
+	{ "POST", "/sandboxes/{id}/fork", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_fork,
+		"Makes sandboxes that go on from this moment of a running one, which goes on too (E2B), and waits until each runs or failed. "
+		"They are on its node and have its environment, network policy and metadata, and tokens of their own.",
+		"`count` (1; at most 32), `timeout` s (as it was created with); both optional",
+		"201 array of {`sandbox`: " SANDBOX_ANSWER "} or {`error`: {`code`, `message`, `failure`}}, one for each; 404; 409 while the sandbox "
+		"is paused or a snapshot of it is made; 429 QUOTA_EXCEEDED when not even one may start" },
 	{ "POST", "/v1/explain", BY_ALL, SCOPE_REACH, API_JSON, api_explain,
 		"How a create with this body would be placed now, without placing it.",
 		CREATE_BODY " A key without a tenant names one: `tenant`.",
@@ -160,7 +179,7 @@ const struct api_route api_routes[] = {
 	{ "POST", "/v1/tenants", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_tenant_create,
 		"Makes a tenant.",
 		"`name` (a customer's operator's begins with the customer's name and `-`), `customer`, `quota` {`sandboxes`, `vcpus`, "
-		"`memory_mib`, `starts_per_minute`; 0: no limit}, and, by the provider's operator alone, `weight` (1 to 1000; 1): its share of "
+		"`memory_mib`, `starts_per_minute`, `paused`, `snapshots`, `kept_disk_mib` (of the last two); 0: no limit}, and, by the provider's operator alone, `weight` (1 to 1000; 1): its share of "
 		"the turns when many wait for room",
 		"201 as of `GET /v1/tenants/{name}`; 409" },
 	{ "GET", "/v1/tenants", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_tenant_list,

@@ -29,6 +29,7 @@ static int read_body(struct api_request *req, uint64_t *timeout_s)
 
 void api_sandbox_pause(struct api_request *req)
 {
+	const struct tenant_entry *tenant = registry_tenant(&req->server->registry, req->tenant);
 	struct fleet_event event = { .type = FLEET_PAUSE };
 
 	if (read_body(req, NULL) < 0)
@@ -39,6 +40,8 @@ void api_sandbox_pause(struct api_request *req)
 	}
 	event.pause.request = api_await(req, api_sandbox_on_changed);
 	event.pause.sandbox = req->params[0];
+	if (tenant)
+		event.pause.quota = tenant->quota;
 	shell_step(req->server->shell, &event, NULL, NULL, NULL);
 }
 

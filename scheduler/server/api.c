@@ -476,8 +476,9 @@ static int authorise(struct api_request *req, struct err *reterr)
 static int check_room(const struct api_request *req, struct err *reterr)
 {
 	const struct api_route *route = req->route;
-	const bool is_new = !strcmp(route->method, "POST") && !strchr(route->pattern, '{') &&
-			    route->handle != api_explain;
+	const bool is_new = (!strcmp(route->method, "POST") && !strchr(route->pattern, '{') &&
+				    route->handle != api_explain) ||
+			    route->handle == api_snapshot_create || route->handle == api_sandbox_fork;
 
 	if (!shell_is_tight(req->server->shell) || (!is_new && strcmp(route->method, "PUT") != 0))
 		return 0;

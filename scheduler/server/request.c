@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "server/codec.h"
+#include "server/shell.h"
 #include "wire/json.h"
 
 #define COPY(to, from) ((void)snprintf(to, sizeof(to), "%s", from))
@@ -248,15 +249,83 @@ static int choose_pool(const json_t *body, const struct server *server, const ch
 		reterr, FAIL_POOL_NOT_FOUND, ENOENT, "there is no such pool for this tenant");
 }
 
+/* A size that is named must be the snapshot's. */
+static int is_same(const json_t *body, const char *name, uint64_t is, struct err *reterr)
+{
+	uint64_t asked = is;
+	int r = json_get_u64(body, name, 0, INT64_MAX, &asked, reterr);
+
+	if (r < 0 || asked == is)
+		return r;
+	(void)err_set(reterr, FAIL_INVALID_ARGUMENT, EINVAL, "%s is %llu in the snapshot: leave it out", name,
+		(unsigned long long)is);
+	err_add(reterr, "field", "%s", name);
+	return -EINVAL;
+}
+
+/* Size, image, disk, node and pool are the snapshot's. */
+static int begin_as(const json_t *body, const struct snapshot_record *snapshot, struct create_request *request,
+	struct err *reterr)
+{
+	const struct sandbox_spec *shape = snapshot->spec;
+	struct sandbox_spec *spec = request->spec;
+	const char *pool = snapshot->pool;
+	int r = is_same(body, first_of(body, "vcpus", "cpuCount"), shape->vcpus, reterr);
+
+	if (r == 0)
+		r = is_same(body, "memoryMB", shape->memory_mib, reterr);
+	if (r == 0)
+		r = is_same(body, "diskSizeMB", shape->disk_mib, reterr);
+	if (r == 0)
+		r = json_get_string(body, "pool", ID_NAME_MAX, &pool, reterr);
+	if (r == 0 && strcmp(pool, snapshot->pool) != 0)
+		r = invalid("pool", "is another one than the snapshot's: leave it out", reterr);
+	if (r == 0 && spec->setup_command)
+		r = invalid("setupCommand", "is for what boots: what begins as a snapshot goes on", reterr);
+	if (r == 0 && snapshot->state == SNAPSHOT_LOST)
+		r = err_set(reterr, FAIL_SNAPSHOT_LOST, ENOENT, "the node that kept the snapshot does not have it any more");
+	if (r == 0 && snapshot->state != SNAPSHOT_READY)
+		r = err_set(reterr, FAIL_SNAPSHOTTING, EBUSY, "the snapshot is being made");
+	if (r < 0)
+		return r;
+	COPY(spec->template_name, shape->template_name);
+	COPY(spec->image_digest, shape->image_digest);
+	COPY(spec->snapshot, snapshot->id);
+	COPY(request->alias, shape->template_name);
+	COPY(request->pool, snapshot->pool);
+	spec->image_size = shape->image_size;
+	spec->vcpus = shape->vcpus;
+	spec->memory_mib = shape->memory_mib;
+	spec->disk_mib = shape->disk_mib;
+	if (!*request->wish.cpu_class)
+		COPY(request->wish.cpu_class, snapshot->cpu_class);
+	return 0;
+}
+
+/* Of this tenant: by its id, or the newest by its name. */
+static const struct snapshot_record *find_snapshot(const struct server *server, const char *tenant, const char *name)
+{
+	const struct fleet *fleet = shell_fleet(server->shell);
+	const struct snapshot_record *snapshot = fleet_snapshot_get(fleet, name);
+
+	if (snapshot && !strcmp(snapshot->tenant, tenant))
+		return snapshot;
+	return registry_template(&server->registry, tenant, name) ? NULL : fleet_snapshot_named(fleet, tenant, name);
+}
+
 static int choose_template(const json_t *body, const struct server *server, const char *tenant,
 	struct create_request *request, struct err *reterr)
 {
+	const struct snapshot_record *snapshot;
 	const struct template_entry *template;
 	const char *name = "base";
 	int r = json_get_string(body, "templateID", ID_NAME_MAX, &name, reterr);
 
 	if (r < 0)
 		return r;
+	snapshot = find_snapshot(server, tenant, name);
+	if (snapshot)
+		return begin_as(body, snapshot, request, reterr);
 	template = registry_template(&server->registry, tenant, name);
 	if (!template) {
 		(void)err_set(reterr, FAIL_TEMPLATE_NOT_FOUND, ENOENT,
@@ -322,7 +391,7 @@ int create_request_read(const json_t *body, struct server *server, const char *t
 		r = json_get_u64(body, "queueTimeoutMs", 0, 3600 * 1000, &queue_ms, reterr);
 	if (r == 0)
 		r = choose_template(body, server, tenant, &request, reterr);
-	if (r == 0)
+	if (r == 0 && !*request.spec->snapshot)
 		r = choose_pool(body, server, tenant, request.pool, sizeof(request.pool), reterr);
 	if (r == 0) {
 		make_token(&server->rng, request.spec->access_token,

@@ -333,6 +333,8 @@ static void take_create(struct fake_node *node, const Croft__Envelope *envelope)
 	node->took = command.took;
 	node->timeout_s = command.spec->timeout_s;
 	node->auto_pause = command.spec->auto_pause;
+	COPY(node->spec_snapshot, command.spec->snapshot);
+	node->creates++;
 	net_policy_deinit(&node->network);
 	ck_assert_int_eq(net_policy_copy(&command.spec->network, &node->network), 0);
 	create_command_deinit(&command);
@@ -405,6 +407,50 @@ static void take_resume(struct fake_node *node, const Croft__ResumeSandbox *mess
 	node->resumes++;
 	node->timeout_s = command.timeout_s;
 	answer_sleep(node, command.operation, REPORT_RUNNING, REPORT_PAUSED);
+}
+
+void node_answer_snapshot(struct fake_node *node)
+{
+	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
+	struct snapshot_info info = { .vcpus = 1, .memory_mib = 512, .disk_mib = 1024, .size_mib = 99, .image_size = 5,
+		.tenant = "default", .template_name = "base", .cpu_class = "amd-25-1", .created_usec = clock_realtime_usec(),
+		.image_digest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" };
+	struct sandbox_report report = { .generation = node->snapshot.generation, .accepted = true, .state = REPORT_RUNNING,
+		.version = ++node->version, .update_failure = node->snapshot_failure };
+
+	COPY(info.id, node->snapshot.snapshot);
+	COPY(info.sandbox, node->snapshot.sandbox);
+	COPY(report.sandbox, node->snapshot.sandbox);
+	COPY(report.updated, node->snapshot.operation);
+	if (!err_is_set(&node->snapshot_failure))
+		report.snapshot = &info;
+	envelope.body_case = CROFT__ENVELOPE__BODY_REPORT;
+	envelope.report = sandbox_report_encode(&report);
+	ck_assert_ptr_nonnull(envelope.report);
+	node_send(node, &envelope);
+	croft__sandbox_report__free_unpacked(envelope.report, NULL);
+}
+
+static void take_snapshot(struct fake_node *node, const Croft__SnapshotSandbox *message)
+{
+	ck_assert_int_eq(snapshot_command_decode(message, &node->snapshot, NULL), 0);
+	ck_assert_uint_ne(node->snapshot.number, 0);
+	node->snapshots++;
+	if (!node->is_slow)
+		node_answer_snapshot(node);
+}
+
+static void take_drop(struct fake_node *node, const Croft__DropSnapshot *message)
+{
+	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
+
+	ck_assert_int_eq(drop_snapshot_decode(message, node->dropped, NULL), 0);
+	node->drops++;
+	envelope.body_case = CROFT__ENVELOPE__BODY_SNAPSHOT_DROPPED;
+	envelope.snapshot_dropped = snapshot_dropped_encode(node->dropped);
+	ck_assert_ptr_nonnull(envelope.snapshot_dropped);
+	node_send(node, &envelope);
+	croft__snapshot_dropped__free_unpacked(envelope.snapshot_dropped, NULL);
 }
 
 static void send_stream(struct fake_node *node, const char *data, size_t size, bool end)
@@ -498,6 +544,12 @@ static void on_message(const void *data, size_t size, void *user)
 		break;
 	case CROFT__ENVELOPE__BODY_PAUSE:
 		take_pause(node, envelope->pause);
+		break;
+	case CROFT__ENVELOPE__BODY_SNAPSHOT:
+		take_snapshot(node, envelope->snapshot);
+		break;
+	case CROFT__ENVELOPE__BODY_DROP_SNAPSHOT:
+		take_drop(node, envelope->drop_snapshot);
 		break;
 	case CROFT__ENVELOPE__BODY_RESUME:
 		take_resume(node, envelope->resume);
@@ -648,6 +700,7 @@ void node_send_hello(struct fake_node *node)
 	COPY(hello.version, "0.1.0");
 	COPY(hello.cpu_class, "amd-25-1");
 	hello.pauses = !node->is_older;
+	hello.snapshots = !node->is_older;
 	envelope.body_case = CROFT__ENVELOPE__BODY_HELLO;
 	envelope.hello = hello_encode(&hello);
 	node_send(node, &envelope);

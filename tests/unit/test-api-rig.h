@@ -98,6 +98,12 @@ struct fake_node {
 	bool is_older;            /* it does not say that it can pause */
 	struct err sleep_failure; /* what it says to a pause or resume */
 	unsigned int pauses, resumes;
+	struct err snapshot_failure; /* what it says to a snapshot */
+	bool is_slow;                /* it says nothing to one until node_answer_snapshot() */
+	unsigned int snapshots, drops, creates;
+	struct snapshot_command snapshot; /* the last */
+	char spec_snapshot[ID_SIZE];      /* of the last create */
+	char dropped[ID_SIZE];
 	uint64_t telemetry_acked;
 	/* streams: what came, and what is answered to a request's head */
 	uint64_t stream;
@@ -128,6 +134,7 @@ void node_close(struct fake_node *node);
 void node_send(struct fake_node *node, Croft__Envelope *envelope);
 void node_report(struct fake_node *node, enum report_state state);
 void node_send_hello(struct fake_node *node);
+void node_answer_snapshot(struct fake_node *node);
 
 /* ---- shorthands ---- */
 void answer_text(const json_t *object, const char *key, char *ret, size_t size);
