@@ -44,6 +44,7 @@ struct command {
 	const struct command *verbs; /* of a noun; ended by a NULL name */
 };
 
+extern const struct command commands_snapshot[];
 extern const struct command commands_sandbox[], commands_node[], commands_token[], commands_template[];
 extern const struct command commands_customer[], commands_pool[], commands_tenant[], commands_key[], commands_warm[];
 
@@ -56,6 +57,8 @@ int sandbox_exec(struct cli *cli, const struct command *command, int argc, char 
 int sandbox_network(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_pause(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_resume(struct cli *cli, const struct command *command, int argc, char **argv);
+int sandbox_snapshot(struct cli *cli, const struct command *command, int argc, char **argv);
+int sandbox_fork(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_stages(struct cli *cli, const struct command *command, int argc, char **argv);
 int stages(struct cli *cli, const struct command *command, int argc, char **argv);
 

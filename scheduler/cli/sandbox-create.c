@@ -233,7 +233,7 @@ static void put_network(json_t *object, const struct network_args *args)
 int sandbox_create(struct cli *cli, const struct command *command, int argc, char **argv)
 {
 	struct create create = { .cli = cli };
-	const char *template = NULL, *setup = NULL;
+	const char *template = NULL, *snapshot = NULL, *setup = NULL;
 	struct wish wish = { .pool = NULL };
 	uint64_t vcpus = 0, memory = 0, disk = 0;
 	int64_t timeout_us = 0, setup_timeout_us = 0, queue_us = 0;
@@ -242,6 +242,7 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 	struct network_args network = { .allow = NULL };
 	const struct arg args[] = {
 		{ "template", 't', ARG_STRING, &template, "NAME", "Template to start from [base]." },
+		{ "snapshot", 0, ARG_STRING, &snapshot, "ID", "Begin as this snapshot, by its id or name, instead." },
 		{ "vcpus", 0, ARG_U64, &vcpus, "N", "Virtual CPUs." },
 		{ "memory", 'm', ARG_SIZE_MIB, &memory, "SIZE", "Memory: 512M, 2G." },
 		{ "disk", 'd', ARG_SIZE_MIB, &disk, "SIZE", "Writable disk." },
@@ -266,9 +267,11 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 
 	if (r == ARGS_OK && argc > 1)
 		status = args_complain(command, "unexpected argument \"%s\"", argv[1]);
-	if (r == ARGS_OK && argc == 1) {
+	if (r == ARGS_OK && argc == 1 && template && snapshot)
+		status = args_complain(command, "a sandbox begins from a template or as a snapshot");
+	else if (r == ARGS_OK && argc == 1) {
 		create.request = json_object();
-		put_text(create.request, "templateID", template);
+		put_text(create.request, "templateID", snapshot ? snapshot : template);
 		put_text(create.request, "setupCommand", setup);
 		put_wish(create.request, &wish);
 		put_u64(create.request, "vcpus", vcpus);

@@ -243,13 +243,17 @@ static bool add_limit(json_t *quota, const char *name, const char *text)
 
 static int tenant_send(struct cli *cli, const struct command *command, int argc, char **argv, bool is_new)
 {
-	const char *owner = NULL, *sandboxes = NULL, *vcpus = NULL, *memory = NULL, *starts = NULL;
+	const char *owner = NULL, *sandboxes = NULL, *vcpus = NULL, *memory = NULL, *starts = NULL,
+		   *paused = NULL, *snapshots = NULL, *kept = NULL;
 	uint64_t weight = 0;
 	const struct arg args[] = {
 		{ "max-sandboxes", 0, ARG_STRING, &sandboxes, "N", "Most sandboxes at once; 0: no limit." },
 		{ "max-vcpus", 0, ARG_STRING, &vcpus, "N", "Most vCPUs at once." },
 		{ "max-memory", 0, ARG_STRING, &memory, "MIB", "Most memory at once, in MiB." },
 		{ "starts-per-minute", 0, ARG_STRING, &starts, "N", "Most starts in a minute." },
+		{ "max-paused", 0, ARG_STRING, &paused, "N", "Most paused sandboxes." },
+		{ "max-snapshots", 0, ARG_STRING, &snapshots, "N", "Most snapshots." },
+		{ "max-kept-disk", 0, ARG_STRING, &kept, "MIB", "Most disk for both, in MiB." },
 		{ "weight", 0, ARG_U64, &weight, "N", "Its share of the turns when many wait [1] (the provider's operator)." },
 		{ "customer", 'c', ARG_STRING, &owner, "NAME", "Whose tenant it is; the key's customer by default." },
 	};
@@ -263,7 +267,9 @@ static int tenant_send(struct cli *cli, const struct command *command, int argc,
 		return args_complain(command, "one name is needed");
 	quota = json_object();
 	if (!add_limit(quota, "sandboxes", sandboxes) || !add_limit(quota, "vcpus", vcpus) ||
-		!add_limit(quota, "memory_mib", memory) || !add_limit(quota, "starts_per_minute", starts)) {
+		!add_limit(quota, "memory_mib", memory) || !add_limit(quota, "starts_per_minute", starts) ||
+		!add_limit(quota, "paused", paused) || !add_limit(quota, "snapshots", snapshots) ||
+		!add_limit(quota, "kept_disk_mib", kept)) {
 		json_decref(quota);
 		return args_complain(command, "a limit is a whole number");
 	}
