@@ -6,8 +6,11 @@
 
 #include <errno.h>
 #include <linux/virtio_ids.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
+
+#include "base/plant.h"
 
 #define QUEUE_SIZE 64
 #define TURN_MAX 16 /* requests of one turn of the loop: a megabyte */
@@ -23,6 +26,10 @@ static uint32_t fill(const struct chain *chain)
 
 	if (chain->is_bad)
 		return 0;
+	if (PLANTED(MEMORY_KEPT))
+		(void) mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	while (PLANTED(LOOP_STUCK))
+		(void) usleep(1000);
 	n = chain_slice(chain, true, 0, MIN(chain->writable, (uint64_t) RNG_REQUEST_MAX), iov);
 	for (unsigned int i = 0; i < n; i++) {
 		ssize_t got = getrandom(iov[i].iov_base, iov[i].iov_len, GRND_NONBLOCK);

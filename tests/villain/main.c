@@ -271,6 +271,8 @@ static const struct {
 	{ PLANT_READ_ONLY_WRITTEN, "a read-only disk is written", "blk-ro/" },
 	{ PLANT_VSOCK_CID, "packets in another's name", "vsock/" },
 	{ PLANT_USED_UNWRITTEN, "bytes used that were not written", "blk/" },
+	{ PLANT_MEMORY_KEPT, "memory that grows with each request", "rng/" },
+	{ PLANT_LOOP_STUCK, "a control socket that does not answer", "rng/identity" },
 	{ PLANT_USED_TOO_LONG, "more bytes used than there is room for", "balloon/" },
 };
 
