@@ -17,6 +17,7 @@
 #include "agent/pidref.h"
 #include "agent/vmm-exec.h"
 #include "base/fd.h"
+#include "base/limit.h"
 
 #define CMDLINE_MAX 4096
 #define STATUS_MAX (64 * 1024)
@@ -53,9 +54,8 @@ int vmm_files_open(const char *run_dir, struct vmm_files *ret, struct err *reter
 	int r = open_fds(run_dir, &files);
 
 	if (r < 0) {
-		(void)err_set(reterr,
-			r == -EMFILE || r == -ENFILE ? FAIL_HOST_LIMIT : FAIL_VMM_START_FAILED, -r,
-			"cannot make the VMM's files");
+		if (!limit_is_reached(reterr, STAGE_VMM, LIMIT_FILE, -r, "cannot make the VMM's files"))
+			(void)err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot make the VMM's files");
 		err_add(reterr, "path", "%.90s", run_dir);
 		return r;
 	}
@@ -82,10 +82,9 @@ int vmm_spawn_process(const char *program, const char *jail, const char *run_dir
 	exec.log = files.log;
 	r = vmm_exec(&exec, ret);
 	if (r != 0) {
-		(void)err_set(reterr, r == EAGAIN ? FAIL_HOST_LIMIT : FAIL_VMM_START_FAILED, r,
-			"cannot start the VMM");
+		if (!limit_is_reached(reterr, STAGE_VMM, LIMIT_PROCESS, r, "cannot start the VMM"))
+			(void)err_set(reterr, FAIL_VMM_START_FAILED, r, "cannot start the VMM");
 		err_add(reterr, "path", "%.90s", program);
-		err_add(reterr, "resource", "%s", r == EAGAIN ? "processes" : "none");
 		return -r;
 	}
 	return 0;

@@ -11,6 +11,7 @@
 #include "agent/message.h"
 #include "agent/vmm-private.h"
 #include "base/fd.h"
+#include "base/limit.h"
 
 #define GUEST_CID 3
 #define START_FDS_MAX 8
@@ -33,9 +34,12 @@ static int add_file(struct fd_list *list, const char *path, int flags, enum fail
 	int fd = open(path, flags | O_CLOEXEC | O_NOCTTY, 0600);
 
 	if (fd < 0) {
-		(void)err_set_at(reterr, STAGE_VMM, code, errno, "cannot open %s", what);
+		int r = -errno;
+
+		if (!limit_is_reached(reterr, STAGE_VMM, LIMIT_FILE, -r, "cannot start the VM"))
+			(void)err_set_at(reterr, STAGE_VMM, code, -r, "cannot open %s", what);
 		err_add(reterr, "path", "%.90s", path);
-		return -errno;
+		return r;
 	}
 	list->fds[list->n++] = fd;
 	return 0;
@@ -45,8 +49,12 @@ static int add_tap(struct fd_list *list, int tap, struct err *reterr)
 {
 	int fd = fcntl(tap, F_DUPFD_CLOEXEC, 0);
 
-	if (fd < 0)
-		return err_set(reterr, FAIL_HOST_LIMIT, errno, "no descriptor for the TAP");
+	if (fd < 0) {
+		int r = -errno;
+
+		(void)limit_is_reached(reterr, STAGE_VMM, LIMIT_FILE, -r, "no descriptor for the TAP"); /* EMFILE is all it says */
+		return r;
+	}
 	list->fds[list->n++] = fd;
 	return 0;
 }

@@ -15,6 +15,7 @@
 #include "agent/pidref.h"
 #include "agent/vmm-exec.h"
 #include "base/fd.h"
+#include "base/limit.h"
 
 /* By us, at once: a second request finds the group populated, however far the VMM is. */
 static int join_group(int group, pid_t pid)
@@ -30,9 +31,8 @@ static int join_group(int group, pid_t pid)
 
 static int failed(struct err *reterr, int err_no, const char *what)
 {
-	(void)err_set(reterr, err_no == EAGAIN || err_no == EMFILE || err_no == ENFILE ? FAIL_HOST_LIMIT
-										       : FAIL_VMM_START_FAILED,
-		err_no, "cannot start the VMM: %s", what);
+	if (!limit_is_reached(reterr, STAGE_VMM, LIMIT_PROCESS, err_no, "cannot start the VMM"))
+		(void)err_set(reterr, FAIL_VMM_START_FAILED, err_no, "cannot start the VMM: %s", what);
 	return -err_no;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/limit.h"
 #include "image/child.h"
 #include "image/newfile.h"
 
@@ -24,6 +25,8 @@ static int disk_failed(struct err *reterr, int err_no, const char *what, const c
 {
 	enum fail_code code = err_no == ENOSPC || err_no == EDQUOT ? FAIL_DISK_FULL : FAIL_DISK_MAKE_FAILED;
 
+	if (limit_is_reached(reterr, STAGE_DISK, LIMIT_FILE, err_no, what))
+		return -err_no;
 	return err_set(reterr, code, err_no, "%s %.160s", what, path);
 }
 
@@ -46,6 +49,8 @@ static int run_mkfs(const char *path, uint64_t size_mib, struct err *reterr)
 	r = child_start(&child, argv, NULL, -1);
 	if (r == 0)
 		r = child_wait(&child, &status, said);
+	if (r < 0 && limit_is_reached(reterr, STAGE_DISK, LIMIT_PROCESS, -r, "mkfs.ext4 could not be run"))
+		return r;
 	if (r < 0)
 		return err_set(reterr, FAIL_DISK_MAKE_FAILED, -r, "mkfs.ext4 could not be run");
 	if (status != 0) {

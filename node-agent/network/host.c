@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/limit.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "network/link.h"
@@ -352,7 +353,9 @@ static int write_record(struct net_host *host, const struct entry *entry, struct
 	n = snprintf(text, sizeof(text), "%u %s %llu\n", entry->of.slot.index, entry->of.sandbox,
 		(unsigned long long)entry->of.generation);
 	r = file_replace(path, text, (size_t)n, 0600);
-	return r < 0 ? err_set_at(reterr, STAGE_NETWORK, FAIL_IO_FAILED, -r, "cannot write %s", path) : 0;
+	if (r == 0 || limit_is_reached(reterr, STAGE_NETWORK, LIMIT_FILE, -r, "cannot record a network slot"))
+		return r;
+	return err_set_at(reterr, STAGE_NETWORK, FAIL_IO_FAILED, -r, "cannot write %s", path);
 }
 
 int net_host_take(struct net_host *host, const char *sandbox, uint64_t generation, const struct net_policy *policy,

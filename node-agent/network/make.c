@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/limit.h"
 #include "base/log.h"
 #include "network/link.h"
 #include "network/netns.h"
@@ -26,6 +27,8 @@ static int step_failed(struct err *reterr, int r, const char *step)
 	/* what the kernel was built without, or no module of it is here */
 	bool unknown = r == -EOPNOTSUPP || r == -ENODEV || r == -EPROTONOSUPPORT || r == -ENOENT;
 
+	if (limit_is_reached(reterr, STAGE_NETWORK, LIMIT_NAMESPACE, -r, "cannot make a network slot"))
+		return r;
 	(void)err_set(reterr, unknown ? FAIL_NETWORK_UNSUPPORTED : FAIL_NETWORK_SLOT_FAILED, -r,
 		"cannot make a network slot: %s: %s", step, strerrordesc_np(-r));
 	err_add(reterr, "step", "%s", step);
@@ -219,7 +222,7 @@ static int enter(const char *netns_dir, const char *name, int *home, struct err 
 	CLEANUP_FD int netns = netns_open(netns_dir, name);
 	int r = netns < 0 ? netns : netns_enter(netns, home);
 
-	if (r < 0)
+	if (r < 0 && !limit_is_reached(reterr, STAGE_NETWORK, LIMIT_FILE, -r, "cannot enter a network slot"))
 		(void)err_set(reterr, FAIL_NETWORK_SLOT_FAILED, -r, "the network slot %s is not there", name);
 	return r;
 }

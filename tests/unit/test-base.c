@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "base/frame.h"
 #include "base/id.h"
+#include "base/limit.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/sm.h"
@@ -27,6 +28,44 @@
 #include "lib/suite.h"
 
 /* ---- buf ---- */
+
+static const struct {
+	enum limit_act act;
+	int err_no;
+	const char *resource; /* how it begins; NULL: no limit */
+} limit_rows[] = {
+	{ LIMIT_FILE, EMFILE, "descriptors of the process" },
+	{ LIMIT_FILE, ENFILE, "descriptors of the host" },
+	{ LIMIT_FILE, EAGAIN, NULL },
+	{ LIMIT_FILE, ENOSPC, NULL },
+	{ LIMIT_PROCESS, EAGAIN, "processes" },
+	{ LIMIT_PROCESS, ENFILE, "descriptors of the host" },
+	{ LIMIT_PROCESS, ENOENT, NULL },
+	{ LIMIT_NAMESPACE, ENOSPC, "network namespaces" },
+	{ LIMIT_NAMESPACE, EAGAIN, NULL },
+	{ LIMIT_GROUP, EAGAIN, "control groups" },
+	{ LIMIT_GROUP, ENOSPC, "control groups" },
+	{ LIMIT_GROUP, EACCES, NULL },
+};
+
+START_TEST(test_limit)
+{
+	struct err err = ERR_NULL;
+	bool is_limit = limit_is_reached(&err, STAGE_DISK, limit_rows[_i].act, limit_rows[_i].err_no, "cannot do it");
+	const char *field = err_field(&err, "resource");
+
+	ck_assert(is_limit == (limit_rows[_i].resource != NULL));
+	ck_assert(err_is_set(&err) == is_limit);
+	if (!is_limit)
+		return;
+	ck_assert_int_eq(err.code, FAIL_HOST_LIMIT);
+	ck_assert_int_eq(err.stage, STAGE_DISK);
+	ck_assert_int_eq(err.err_no, limit_rows[_i].err_no);
+	ck_assert_int_eq(strncmp(field, limit_rows[_i].resource, strlen(limit_rows[_i].resource)), 0);
+	ck_assert(!strcmp(strrchr(err.msg, ':') + 2 + strlen("the host ran out of "), field));
+	ck_assert(limit_is_reached(NULL, STAGE_DISK, limit_rows[_i].act, limit_rows[_i].err_no, "nobody asks"));
+}
+END_TEST
 
 START_TEST(test_buf_bounds)
 {
@@ -512,6 +551,7 @@ int main(void)
 	TCase *tc = tcase_create("base");
 
 	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, test_limit, 0, (int) ARRAY_LEN(limit_rows));
 	tcase_add_test(tc, test_buf_bounds);
 	tcase_add_test(tc, test_buf_model);
 	tcase_add_test(tc, test_frame);
