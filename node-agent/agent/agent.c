@@ -35,7 +35,8 @@
 #define THREADS 4
 #define SIGNALS 2
 #define OWN_EVENTS (SIGNALS + 1) /* and the service manager's watchdog */
-#define STOP_USEC (1500 * USEC_PER_MSEC) /* of the two seconds that SIGTERM may take */
+#define STOP_USEC (1000 * USEC_PER_MSEC) /* of the two seconds that SIGTERM may take */
+#define BULK_STOP_USEC (500 * USEC_PER_MSEC)
 
 /* ---- steps ---- */
 
@@ -288,6 +289,8 @@ static int make_parts(struct agent *agent, struct err *reterr)
 	(void)snprintf(path, sizeof(path), "%.4000s/spool", options->state);
 	r = worker_new(&agent->worker, agent->base, THREADS, reterr);
 	if (r == 0)
+		r = worker_new(&agent->bulk, agent->base, 1, reterr);
+	if (r == 0)
 		r = spool_new(&agent->spool, path, options->spool_size, agent->worker,
 			on_spool_ready, agent, reterr);
 	if (r == 0) {
@@ -406,11 +409,12 @@ static bool agent_deinit(struct agent *agent, struct event **events)
 	/* first what may call back, then what is called */
 	link_free(agent->link);
 	agent->link = NULL;
-	if (!worker_stop(agent->worker, STOP_USEC)) {
+	if (!worker_stop(agent->worker, STOP_USEC) || !worker_stop(agent->bulk, BULK_STOP_USEC)) {
 		log_warn("file work hangs in the kernel; ending without it");
 		return false;
 	}
 	worker_free(agent->worker);
+	worker_free(agent->bulk);
 	sandbox_net_close(agent);
 	if (agent->sandboxes)
 		sandbox_free_all(agent);

@@ -60,6 +60,7 @@ struct agent {
 	struct event_base *base;
 	void *zmq;
 	struct worker *worker;
+	struct worker *bulk; /* one thread for what takes long (worker.h) */
 	struct spool *spool;
 	struct images *images;
 	struct image_collect *collect;

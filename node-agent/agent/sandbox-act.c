@@ -5,6 +5,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,6 +51,9 @@ static void fetch_image(struct sandbox *sandbox, const struct sandbox_spec *spec
 
 /* ---- file work ---- */
 
+#define BIG_BLOCKS (64u << 11) /* of 512 bytes: whose blocks are given back by the bulk thread */
+#define BIG_FILES 4
+
 struct file_job {
 	struct sandbox *sandbox;
 	enum sv_event_type result;
@@ -62,6 +66,8 @@ struct file_job {
 	const char *state;
 	const char *cache; /* of disk templates */
 	uint64_t disk_mib;
+	int big[BIG_FILES]; /* removed, and held open until the bulk thread has time for their blocks */
+	size_t n_big;
 	struct err err;
 };
 
@@ -73,6 +79,37 @@ static void run_file_job(void *arg, const atomic_bool *stop)
 	job->act(job);
 }
 
+static void run_close(void *arg, const atomic_bool *stop)
+{
+	int *fd = arg;
+
+	(void)stop;
+	*fd = fd_close(*fd);
+}
+
+static void done_close(void *arg, bool ran)
+{
+	int *fd = arg;
+
+	(void)ran;
+	(void)fd_close(*fd);
+	free(fd);
+}
+
+/* The last close of a removed file gives its blocks back, which takes as long as the file is big. */
+static void close_later(struct agent *agent, int fd)
+{
+	int *job = malloc(sizeof(*job));
+
+	if (job) {
+		*job = fd;
+		if (worker_submit(agent->bulk, 0, run_close, done_close, job) == 0)
+			return;
+	}
+	free(job);
+	(void)fd_close(fd);
+}
+
 static void done_file_job(void *arg, bool ran)
 {
 	struct file_job *job = arg;
@@ -81,6 +118,8 @@ static void done_file_job(void *arg, bool ran)
 
 	sandbox->n_jobs--;
 	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);
+	while (job->n_big > 0)
+		close_later(sandbox->agent, job->big[--job->n_big]);
 	free(job);
 	if (ran)
 		agent_post(sandbox->agent, &post);
@@ -141,29 +180,41 @@ static bool is_kept(const struct file_job *job, const char *name)
 	return job->keeps_snapshot && (!strcmp(name, SNAPSHOT_STATE_NAME) || !strcmp(name, SNAPSHOT_MEMORY_NAME));
 }
 
+static int remove_one(struct file_job *job, int dir_fd, const char *name)
+{
+	CLEANUP_FD int fd = -1;
+	struct stat st;
+
+	if (job->n_big < BIG_FILES && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+		st.st_blocks > BIG_BLOCKS)
+		fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (unlinkat(dir_fd, name, 0) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (fd >= 0)
+		job->big[job->n_big++] = TAKE_FD(fd);
+	return 0;
+}
+
 /* All of the sandbox's directory but its journal, and its disk and snapshot where these are kept, then the run directory: can
  * be repeated at any point. */
 static void act_remove(struct file_job *job)
 {
 	DIR *dir = opendir(job->dir);
 	struct dirent *entry;
-	int r = 0;
+	int r = 0, one;
 
 	while (dir && (entry = readdir(dir))) {
 		if (is_kept(job, entry->d_name))
 			continue;
-		if (unlinkat(dirfd(dir), entry->d_name, 0) < 0 && errno != ENOENT)
-			r = -errno;
+		one = remove_one(job, dirfd(dir), entry->d_name);
+		r = r ? r : one;
 	}
 	if (dir)
 		(void)closedir(dir);
 	if (*job->run_dir) {
-		int one;
-
 		if (job->has_failed)
 			evidence_keep(job->state, job->run_dir, job->id);
 		one = dir_remove(job->run_dir);
-
 		r = r ? r : one;
 	}
 	if (r < 0)

@@ -104,7 +104,7 @@ static void done_job(void *arg, bool ran)
 	free(job);
 }
 
-/* In the order of the sandbox's other file work. 0 or -errno. */
+/* In the order of all bulk work. 0 or -errno. */
 static int submit(struct sandbox *sandbox, void (*run)(struct sleep_job *),
 	void (*done)(struct sandbox *, const struct err *), uint64_t need_mib)
 {
@@ -118,7 +118,7 @@ static int submit(struct sandbox *sandbox, void (*run)(struct sleep_job *),
 		job->done = done;
 		job->need_mib = need_mib;
 		job->floor_percent = (unsigned int)sandbox->agent->options->disk_floor_percent;
-		r = worker_submit(sandbox->agent->worker, (uint64_t)(uintptr_t)sandbox, run_job, done_job, job);
+		r = worker_submit(sandbox->agent->bulk, 0, run_job, done_job, job);
 	}
 	if (r < 0)
 		free(job);

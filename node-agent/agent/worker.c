@@ -218,7 +218,7 @@ void worker_free(struct worker *worker)
 	free(worker);
 }
 
-int worker_submit(struct worker *worker, uint64_t key, worker_run run, worker_done done, void *arg)
+static int submit(struct worker *worker, uint64_t key, bool ahead, worker_run run, worker_done done, void *arg)
 {
 	struct job *job;
 
@@ -232,8 +232,21 @@ int worker_submit(struct worker *worker, uint64_t key, worker_run run, worker_do
 	job->done = done;
 	job->arg = arg;
 	(void)pthread_mutex_lock(&worker->mutex);
-	TAILQ_INSERT_TAIL(&worker->waiting, job, link);
+	if (ahead)
+		TAILQ_INSERT_HEAD(&worker->waiting, job, link);
+	else
+		TAILQ_INSERT_TAIL(&worker->waiting, job, link);
 	(void)pthread_cond_signal(&worker->wake);
 	(void)pthread_mutex_unlock(&worker->mutex);
 	return 0;
+}
+
+int worker_submit(struct worker *worker, uint64_t key, worker_run run, worker_done done, void *arg)
+{
+	return submit(worker, key, false, run, done, arg);
+}
+
+int worker_submit_ahead(struct worker *worker, worker_run run, worker_done done, void *arg)
+{
+	return submit(worker, 0, true, run, done, arg);
 }

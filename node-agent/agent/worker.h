@@ -6,6 +6,10 @@
  *
  * Jobs of one queue key run one after the other in the order of submission (the writes of one
  * sandbox's journal must not overtake one another); jobs of different keys run side by side.
+ *
+ * The agent has two pools: one whose jobs take milliseconds, with the journals among them, and one of a single thread for
+ * bulk work (the fsync of a snapshot, the copy of a disk, the end of a big file), which may take minutes and is never in
+ * front of a journal.
  */
 #pragma once
 
@@ -34,3 +38,5 @@ void worker_free(struct worker *worker);
 /* 0, -ENOMEM, or -ECANCELED while the pool is freed: then nothing was taken and `done` is not
  * called. key 0: no order. */
 int worker_submit(struct worker *worker, uint64_t key, worker_run run, worker_done done, void *job);
+/* The same without a key, before all that wait: somebody stands still until it is done. */
+int worker_submit_ahead(struct worker *worker, worker_run run, worker_done done, void *job);
