@@ -136,13 +136,20 @@ static int take_network(struct request *request, const Croft__GuestNetwork *netw
 	return 0;
 }
 
+static int take_hostname(struct request *request, const char *hostname, struct err *reterr)
+{
+	if (strlen(hostname) > 63 || strpbrk(hostname, "/ \t\n\r#"))
+		return invalid(reterr, "the host name is longer than 63 bytes or has a character that none has");
+	request->hostname = hostname;
+	return 0;
+}
+
 static int take_configure(struct request *request, const Croft__GuestConfigure *configure, struct err *reterr)
 {
-	if (strlen(configure->hostname) > 63 || strpbrk(configure->hostname, "/ \t\n\r#"))
-		return invalid(reterr, "the host name is longer than 63 bytes or has a character that none has");
+	if (take_hostname(request, configure->hostname, reterr) < 0)
+		return -EINVAL;
 	if (configure->realtime_us < 0)
 		return invalid(reterr, "the time is negative");
-	request->hostname = configure->hostname;
 	request->default_user = configure->default_user;
 	request->realtime_usec = configure->realtime_us;
 	if (configure->network && take_network(request, configure->network, reterr) < 0)
@@ -159,7 +166,11 @@ static int take_wake(struct request *request, const Croft__GuestWake *wake, stru
 	request->realtime_usec = wake->realtime_us;
 	request->data = wake->entropy.data;
 	request->size = wake->entropy.len;
-	return wake->network ? take_network(request, wake->network, reterr) : 0;
+	if (take_hostname(request, wake->hostname, reterr) < 0)
+		return -EINVAL;
+	if (wake->network && take_network(request, wake->network, reterr) < 0)
+		return -EINVAL;
+	return take_env(request, wake->env, wake->n_env, reterr);
 }
 
 static void take_selector(struct request *request, uint32_t pid, const char *tag)

@@ -48,13 +48,14 @@ struct request {
 	/* start */
 	const char *cmd, *cwd, *user, *traceparent;
 	char **args;             /* without argv[0] */
-	char **env;              /* "NAME=value"; of configure, too */
+	char **env;              /* "NAME=value"; of configure and wake, too */
 	bool wants_stdin, wants_pty;
 	uint64_t timeout_ms;
 	uint16_t cols, rows;     /* of start's pty, and of resize */
 	/* configure */
-	const char *hostname, *default_user;
+	const char *default_user;
 	/* configure, wake */
+	const char *hostname;
 	int64_t realtime_usec;
 	bool has_network;
 	struct guest_network network;

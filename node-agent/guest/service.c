@@ -82,15 +82,22 @@ static void handle_freeze(struct conn *conn)
 	answer_sleep(conn, r, &err);
 }
 
-static void handle_wake(struct conn *conn, const struct request *request)
+static void handle_wake(struct conn *conn, struct request *request)
 {
+	struct server *server = conn->server;
 	const struct guest_wake wake = { .realtime_usec = request->realtime_usec,
 		.entropy = request->data,
 		.entropy_size = request->size,
-		.network = request->has_network ? &request->network : NULL };
+		.network = request->has_network ? &request->network : NULL,
+		.hostname = request->hostname };
 	struct err err = ERR_NULL;
+	int r = server->host.wake ? server->host.wake(&wake, &err) : 0;
 
-	answer_sleep(conn, conn->server->host.wake ? conn->server->host.wake(&wake, &err) : 0, &err);
+	if (r == 0 && *request->hostname) {
+		env_free(server->env);
+		server->env = TAKE(request->env);
+	}
+	answer_sleep(conn, r, &err);
 }
 
 static void handle_thaw(struct conn *conn, const struct request *request)

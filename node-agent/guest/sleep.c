@@ -6,8 +6,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <linux/random.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -19,6 +21,7 @@
 #include "base/log.h"
 #include "guest/boot.h"
 #include "guest/net.h"
+#include "guest/renew.h"
 #include "guest/request.h"
 
 #define GROUP "/sys/fs/cgroup/croft"
@@ -28,6 +31,7 @@
 static int group_fd = -1, disk_fd = -1, random_fd = -1;
 static bool has_new_network; /* its resolver is to be written when the disk is thawed */
 static struct guest_network new_network;
+static char new_hostname[HOST_NAME_MAX + 1]; /* "": it is who it was; likewise */
 
 int sleep_init(int disk)
 {
@@ -119,6 +123,7 @@ int sleep_wake(const struct guest_wake *wake, struct err *reterr)
 		return failed(reterr, r, "the random generator takes no entropy");
 	if (wake->realtime_usec > 0)
 		boot_set_clock(wake->realtime_usec);
+	(void) snprintf(new_hostname, sizeof(new_hostname), "%s", wake->hostname);
 	if (!wake->network)
 		return 0;
 	has_new_network = true;
@@ -134,6 +139,9 @@ int sleep_thaw(int64_t realtime_usec, struct err *reterr)
 		return failed(reterr, -errno, "the disk does not go on");
 	if (realtime_usec > 0)
 		boot_set_clock(realtime_usec);
+	if (*new_hostname)
+		renew_identity(new_hostname);
+	new_hostname[0] = '\0';
 	r = group_write("0");
 	if (r < 0)
 		return failed(reterr, r, "the processes do not go on");

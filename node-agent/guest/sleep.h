@@ -21,6 +21,7 @@ struct guest_wake {
 	const uint8_t *entropy;
 	size_t entropy_size;
 	const struct guest_network *network; /* NULL: none */
+	const char *hostname; /* "": it is who it was */
 };
 
 /* After boot_root(). Makes the group and keeps open what is needed later, whatever becomes of the paths. Returns the

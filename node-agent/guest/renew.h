@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A sandbox that began as a snapshot of another is somebody else: it gets its own host name, machine id (where it had one)
+ * and boot id before one of its processes goes on. PID 1 only.
+ *
+ * The kernel makes its boot id once and has no way to make another, so a file with a new one is mounted over the place at
+ * which it is read. A guest that looks below the mount, or that read it before the snapshot, knows the old one.
+ */
+#pragma once
+
+/* Its disk takes writes and its processes stand still. It takes a second at most, whatever the guest made of the paths: what
+ * is not done then is done when its processes go on, if ever. */
+void renew_identity(const char *hostname);
