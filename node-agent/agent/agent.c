@@ -25,6 +25,7 @@
 #include "agent/relay.h"
 #include "agent/routes.h"
 #include "agent/sandbox.h"
+#include "agent/snapshots.h"
 #include "agent/spool.h"
 #include "agent/worker.h"
 #include "base/clock.h"
@@ -147,6 +148,15 @@ static void feed_post(struct agent *agent, struct post *post)
 		event.guest.lease_left_ms = post->lease_left_ms;
 		event.guest.err = err;
 		break;
+	case SV_EV_SNAPSHOT_KEPT:
+		event.kept.info = &post->snapshot;
+		event.kept.err = err;
+		break;
+	case SV_EV_SNAPSHOT_DROPPED:
+		event.dropped.snapshot = post->snapshot.id;
+		event.dropped.answer = post->answer;
+		event.dropped.err = err;
+		break;
 	default:
 		event.err = err;
 		break;
@@ -219,7 +229,7 @@ static int make_supervisor(struct agent *agent, struct err *reterr)
 	struct sv_config config;
 
 	sv_config_default(&config);
-	config.pauses = true;
+	config.pauses = config.snapshots = true;
 	(void)snprintf(config.machine, sizeof(config.machine), "%s", agent->machine);
 	(void)snprintf(config.instance, sizeof(config.instance), "%s", agent->instance);
 	if (gethostname(config.hostname, sizeof(config.hostname) - 1) < 0)
@@ -242,14 +252,14 @@ static int make_supervisor(struct agent *agent, struct err *reterr)
 	return 0;
 }
 
-/* An image that a sandbox on record has, whatever became of that so far. */
+/* An image that a sandbox on record has, whatever became of that so far, or a snapshot. */
 static bool is_in_use(const char *digest, void *user)
 {
 	const struct agent *agent = user;
 	size_t n = supervisor_list(agent->supervisor, NULL, 0);
 	CLEANUP_FREE char(*ids)[ID_SIZE] = calloc(n + 1, sizeof(*ids));
 
-	if (!ids)
+	if (!ids || supervisor_keeps_image(agent->supervisor, digest))
 		return true;
 	n = MIN(supervisor_list(agent->supervisor, ids, n), n);
 	for (size_t i = 0; i < n; i++) {
@@ -329,6 +339,13 @@ static void load_one(
 	agent_feed(agent, &event);
 }
 
+static void load_snapshot(const struct snapshot_info *info, void *user)
+{
+	struct sv_event event = { .type = SV_EV_LOAD_SNAPSHOT, .snapshot = info };
+
+	agent_feed(user, &event);
+}
+
 /* Journals first: nothing is served before everything that lives here is known. */
 static int load_state(struct agent *agent, struct err *reterr)
 {
@@ -339,6 +356,8 @@ static int load_state(struct agent *agent, struct err *reterr)
 	agent_node_event(agent, "agent-started", "", NULL);
 	(void)journal_read_epoch(
 		agent->options->state, &agent->saved_epoch, &event.start.leader, &err);
+	if (!err_is_set(&err))
+		(void)snapshots_load(agent->options->state, load_snapshot, agent, &err);
 	if (!err_is_set(&err))
 		(void)journal_load(agent->options->state, load_one, agent, &err);
 	if (err_is_set(&err))

@@ -48,6 +48,8 @@ struct post {
 	enum sv_exit exit_reason;   /* VMM_EXITED */
 	int exit_signal;
 	bool reached_userspace;
+	struct snapshot_info snapshot; /* SNAPSHOT_KEPT; SNAPSHOT_DROPPED: its id */
+	bool answer;                   /* SNAPSHOT_DROPPED */
 };
 
 struct agent {

@@ -362,6 +362,31 @@ static void fill_network(Croft__GuestNetwork *network, uint8_t mac[static NET_MA
 	network->gateway = slot->gateway;
 }
 
+struct guest_env {
+	Croft__GuestEnv *items, **list;
+};
+
+static void env_deinit(struct guest_env *env)
+{
+	free(env->items);
+	free((void *)env->list);
+}
+
+static int fill_env(struct guest_env *env, const struct sandbox_spec *spec)
+{
+	env->items = calloc(spec->n_env + 1, sizeof(*env->items));
+	env->list = calloc(spec->n_env + 1, sizeof(Croft__GuestEnv *));
+	if (!env->items || !env->list)
+		return -ENOMEM;
+	for (size_t i = 0; i < spec->n_env; i++) {
+		croft__guest_env__init(&env->items[i]);
+		env->items[i].name = spec->env[i].key;
+		env->items[i].value = spec->env[i].value;
+		env->list[i] = &env->items[i];
+	}
+	return 0;
+}
+
 int guest_configure(struct guest_call **ret, struct event_base *base, const char *vsock_path,
 	int64_t timeout_usec, const char *hostname, const struct sandbox_spec *spec,
 	const struct helper_slot *slot, guest_done done, void *user)
@@ -370,21 +395,14 @@ int guest_configure(struct guest_call **ret, struct event_base *base, const char
 	Croft__GuestConfigure configure = MESSAGE(Croft__GuestConfigure, croft__guest_configure);
 	Croft__GuestNetwork network = MESSAGE(Croft__GuestNetwork, croft__guest_network);
 	uint8_t mac[NET_MAC_SIZE];
-	CLEANUP_FREE Croft__GuestEnv *env = calloc(spec->n_env + 1, sizeof(*env));
-	CLEANUP_FREE Croft__GuestEnv **list = calloc(spec->n_env + 1, sizeof(Croft__GuestEnv *));
+	CLEANUP(env_deinit) struct guest_env env = { .list = NULL };
 	CLEANUP_FREE char *name = strdup(hostname);
 
-	if (!env || !list || !name)
+	if (!name || fill_env(&env, spec) < 0)
 		return -ENOMEM;
-	for (size_t i = 0; i < spec->n_env; i++) {
-		croft__guest_env__init(&env[i]);
-		env[i].name = spec->env[i].key;
-		env[i].value = spec->env[i].value;
-		list[i] = &env[i];
-	}
 	configure.hostname = name;
 	configure.n_env = spec->n_env;
-	configure.env = list;
+	configure.env = env.list;
 	configure.realtime_us = clock_realtime_usec();
 	if (slot) {
 		fill_network(&network, mac, slot);
@@ -444,12 +462,23 @@ int guest_freeze(struct guest_call **ret, struct event_base *base, const char *v
 }
 
 int guest_wake(struct guest_call **ret, struct event_base *base, const char *vsock_path, int64_t timeout_usec,
-	const uint8_t entropy[static GUEST_ENTROPY_SIZE], const struct helper_slot *slot, guest_done done, void *user)
+	const uint8_t entropy[static GUEST_ENTROPY_SIZE], const struct helper_slot *slot, const char *hostname,
+	const struct sandbox_spec *spec, guest_done done, void *user)
 {
 	Croft__GuestRequest request = MESSAGE(Croft__GuestRequest, croft__guest_request);
 	Croft__GuestWake wake = MESSAGE(Croft__GuestWake, croft__guest_wake);
 	Croft__GuestNetwork network = MESSAGE(Croft__GuestNetwork, croft__guest_network);
+	CLEANUP(env_deinit) struct guest_env env = { .list = NULL };
+	CLEANUP_FREE char *name = hostname ? strdup(hostname) : NULL;
 	uint8_t mac[NET_MAC_SIZE];
+
+	if (hostname) {
+		if (!name || fill_env(&env, spec) < 0)
+			return -ENOMEM;
+		wake.hostname = name;
+		wake.n_env = spec->n_env;
+		wake.env = env.list;
+	}
 
 	wake.realtime_us = clock_realtime_usec();
 	wake.entropy.data = (uint8_t *)(uintptr_t)entropy; /* packing only reads it */

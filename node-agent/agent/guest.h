@@ -52,10 +52,12 @@ int guest_run(struct guest_call **ret, struct event_base *base, const char *vsoc
 /* Its processes and its disk stand still, all of it written, until guest_thaw(). */
 int guest_freeze(struct guest_call **ret, struct event_base *base, const char *vsock_path, int64_t timeout_usec,
 	guest_done done, void *user);
-/* After a restore, while all is frozen: entropy, the time, the network (`slot` NULL: none). */
+/* After a restore, while all is frozen: entropy, the time, the network (`slot` NULL: none), and who it is from now on with the
+ * environment of `spec` (`hostname` NULL: who it was). */
 #define GUEST_ENTROPY_SIZE 64
 int guest_wake(struct guest_call **ret, struct event_base *base, const char *vsock_path, int64_t timeout_usec,
-	const uint8_t entropy[static GUEST_ENTROPY_SIZE], const struct helper_slot *slot, guest_done done, void *user);
+	const uint8_t entropy[static GUEST_ENTROPY_SIZE], const struct helper_slot *slot, const char *hostname,
+	const struct sandbox_spec *spec, guest_done done, void *user);
 int guest_thaw(struct guest_call **ret, struct event_base *base, const char *vsock_path, int64_t timeout_usec,
 	guest_done done, void *user);
 int guest_power_off(struct guest_call **ret, struct event_base *base, const char *vsock_path,

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See journal.h. A record on disk is 8 bytes that name the format, the SHA-256 of what follows, and
- * the packed message: protobuf alone would take a cut record for a shorter one.
+ * See journal.h.
  */
 #include "agent/journal.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/sandbox.h"
+#include "agent/sealed.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "pb/store.pb-c.h"
@@ -22,9 +21,6 @@
 
 #define RECORD_MAX (1024 * 1024)
 #define MAGIC "CROFTJ1\n"
-#define MAGIC_SIZE 8u
-#define DIGEST_BYTES 32u
-#define HEAD_SIZE (MAGIC_SIZE + DIGEST_BYTES)
 
 static void free_record(Croft__JournalRecord *record)
 {
@@ -68,6 +64,8 @@ static int encode_texts(const struct sv_journal *journal, Croft__JournalRecord *
 		{ &record->host_boot_id, journal->vmm.host_boot_id },
 		{ &record->cgroup, journal->vmm.cgroup },
 		{ &record->guest_boot_id, journal->guest_boot_id },
+		{ &record->snapshot, journal->snapshot },
+		{ &record->snapshot_operation, journal->snapshot_operation },
 		{ &record->end_reason, end_reason_name(journal->end_reason) } };
 
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
@@ -90,30 +88,6 @@ static int encode_stages(const struct sv_journal *journal, Croft__JournalRecord 
 	return 0;
 }
 
-static int digest_of(const uint8_t *data, size_t size, uint8_t ret[EVP_MAX_MD_SIZE])
-{
-	return EVP_Digest(data, size, ret, NULL, EVP_sha256(), NULL) == 1 ? 0 : -ENOMEM;
-}
-
-static int write_head(uint8_t *data, size_t size)
-{
-	uint8_t digest[EVP_MAX_MD_SIZE];
-	int r = digest_of(data + HEAD_SIZE, size, digest);
-
-	memcpy(data, MAGIC, MAGIC_SIZE);
-	memcpy(data + MAGIC_SIZE, digest, DIGEST_BYTES);
-	return r;
-}
-
-static bool head_is_right(const uint8_t *data, size_t size)
-{
-	uint8_t digest[EVP_MAX_MD_SIZE];
-
-	return size > HEAD_SIZE && !memcmp(data, MAGIC, MAGIC_SIZE) &&
-	       digest_of(data + HEAD_SIZE, size - HEAD_SIZE, digest) == 0 &&
-	       !memcmp(data + MAGIC_SIZE, digest, DIGEST_BYTES);
-}
-
 int journal_pack(const struct sv_journal *journal, uint8_t **ret, size_t *ret_size)
 {
 	CLEANUP(free_recordp) Croft__JournalRecord *record = malloc(sizeof(*record));
@@ -134,6 +108,7 @@ int journal_pack(const struct sv_journal *journal, uint8_t **ret, size_t *ret_si
 	record->attempt = journal->attempt;
 	record->update_number = journal->update_number;
 	record->waking = journal->is_waking;
+	record->snapshotting = journal->is_snapshotting;
 	if (encode_texts(journal, record) < 0 || encode_stages(journal, record) < 0)
 		return -ENOMEM;
 	if (journal->spec && !(record->spec = spec_encode(journal->spec)))
@@ -141,14 +116,14 @@ int journal_pack(const struct sv_journal *journal, uint8_t **ret, size_t *ret_si
 	if (err_is_set(&journal->failure) && !(record->failure = failure_encode(&journal->failure)))
 		return -ENOMEM;
 	size = croft__journal_record__get_packed_size(record);
-	data = malloc(HEAD_SIZE + size);
+	data = malloc(SEALED_HEAD + size);
 	if (!data)
 		return -ENOMEM;
-	(void)croft__journal_record__pack(record, data + HEAD_SIZE);
-	if (write_head(data, size) < 0)
+	(void)croft__journal_record__pack(record, data + SEALED_HEAD);
+	if (sealed_close(MAGIC, data, size) < 0)
 		return -ENOMEM;
 	*ret = TAKE(data);
-	*ret_size = HEAD_SIZE + size;
+	*ret_size = SEALED_HEAD + size;
 	return 0;
 }
 
@@ -176,6 +151,7 @@ static int decode(const Croft__JournalRecord *record, struct sv_journal *ret, st
 	ret->attempt = record->attempt;
 	ret->update_number = record->update_number;
 	ret->is_waking = record->waking;
+	ret->is_snapshotting = record->snapshotting;
 	ret->state = sv_state_by_name(record->state);
 	ret->end_reason = end_reason_by_name(record->end_reason);
 	if (!id_is_valid(record->sandbox) || ret->state == SV_STATE_MAX_ ||
@@ -187,7 +163,9 @@ static int decode(const Croft__JournalRecord *record, struct sv_journal *ret, st
 		COPY(ret->vmm.run_dir, record->run_dir) < 0 ||
 		COPY(ret->vmm.host_boot_id, record->host_boot_id) < 0 ||
 		COPY(ret->vmm.cgroup, record->cgroup) < 0 ||
-		COPY(ret->guest_boot_id, record->guest_boot_id) < 0)
+		COPY(ret->guest_boot_id, record->guest_boot_id) < 0 ||
+		COPY(ret->snapshot, record->snapshot) < 0 ||
+		COPY(ret->snapshot_operation, record->snapshot_operation) < 0)
 		return err_set(reterr, FAIL_STATE_UNREADABLE, EINVAL,
 			"a member of the record is none of ours");
 	if (record->failure)
@@ -212,11 +190,11 @@ int journal_unpack(const void *data, size_t size, struct sv_journal *ret, struct
 	struct sv_journal journal = { .sandbox = "" };
 	int r;
 
-	if (!head_is_right(data, size))
+	if (!sealed_is_right(MAGIC, data, size))
 		return err_set(reterr, FAIL_STATE_UNREADABLE, EBADMSG,
 			"the record is torn: its digest is another");
 	record = (Croft__JournalRecord *)(void *)check_unpack(&croft__journal_record__descriptor,
-		(const uint8_t *)data + HEAD_SIZE, size - HEAD_SIZE, reterr);
+		(const uint8_t *)data + SEALED_HEAD, size - SEALED_HEAD, reterr);
 	if (!record)
 		return -EINVAL;
 	r = decode(record, &journal, reterr);

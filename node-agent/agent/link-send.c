@@ -83,6 +83,11 @@ bool link_send_capacity(struct link *link, const struct capacity_report *report)
 	return SEND_ENCODED(link, capacity_report_encode(report), CAPACITY, capacity, NULL);
 }
 
+bool link_send_dropped(struct link *link, const char *snapshot)
+{
+	return SEND_ENCODED(link, snapshot_dropped_encode(snapshot), SNAPSHOT_DROPPED, snapshot_dropped, NULL);
+}
+
 bool link_send_refused(struct link *link, const struct err *err)
 {
 	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope);

@@ -164,6 +164,34 @@ static int on_resume(void *call, const struct envelope_head *head, const Croft__
 	return 0;
 }
 
+static int on_snapshot(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
+	struct err *reterr)
+{
+	struct sv_event event = { .type = SV_EV_SNAPSHOT };
+	struct snapshot_command command;
+	int r = snapshot_command_decode(envelope->snapshot, &command, reterr);
+
+	if (r < 0)
+		return r;
+	event.take = &command;
+	feed(call, &event, head);
+	return 0;
+}
+
+static int on_drop_snapshot(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
+	struct err *reterr)
+{
+	struct sv_event event = { .type = SV_EV_DROP_SNAPSHOT };
+	char snapshot[ID_SIZE];
+	int r = drop_snapshot_decode(envelope->drop_snapshot, snapshot, reterr);
+
+	if (r < 0)
+		return r;
+	event.drop = snapshot;
+	feed(call, &event, head);
+	return 0;
+}
+
 static int on_network_update(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
 	struct err *reterr)
 {
@@ -303,6 +331,8 @@ static const struct dispatch_row rows[] = {
 	ROW(NETWORK_UPDATE, WELCOMED,    LARGE, on_network_update),
 	ROW(PAUSE,         WELCOMED,     SMALL, on_pause),
 	ROW(RESUME,        WELCOMED,     SMALL, on_resume),
+	ROW(SNAPSHOT,      WELCOMED,     SMALL, on_snapshot),
+	ROW(DROP_SNAPSHOT, WELCOMED,     SMALL, on_drop_snapshot),
 	ROW(REPORT_ACK,    WELCOMED,     SMALL, on_report_ack),
 	ROW(LEASE,         WELCOMED,     SMALL, on_lease),
 	ROW(TELEMETRY_ACK, WELCOMED,     SMALL, on_telemetry_ack),

@@ -32,6 +32,7 @@ bool link_send_inventory(struct link *link, const struct inventory *inventory);
 bool link_send_report(
 	struct link *link, const struct sandbox_report *report, const struct trace *trace);
 bool link_send_capacity(struct link *link, const struct capacity_report *report);
+bool link_send_dropped(struct link *link, const char *snapshot);
 /* Answers the message that is being handled. */
 bool link_send_refused(struct link *link, const struct err *err);
 

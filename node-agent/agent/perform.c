@@ -63,6 +63,9 @@ static void perform_node(struct agent *agent, struct sv_action *action)
 	case SV_DO_SEND_CAPACITY:
 		link_send_capacity(agent->link, action->capacity);
 		break;
+	case SV_DO_SEND_DROPPED:
+		link_send_dropped(agent->link, action->snapshot_id);
+		break;
 	case SV_DO_SEND_REFUSED:
 		link_send_refused(agent->link, action->err);
 		break;
@@ -82,6 +85,9 @@ void perform_shared(struct agent *agent, const struct sv_action *action)
 	switch (action->type) {
 	case SV_DO_SEND_REPORT:
 		link_send_report(agent->link, action->report, &action->trace);
+		break;
+	case SV_DO_DROP_KEPT:
+		snapshot_drop(agent, action->snapshot_id, action->answer);
 		break;
 	case SV_DO_STAGE:
 		perform_stage(agent, action->stage);

@@ -18,6 +18,7 @@
 #include "agent/journal.h"
 #include "agent/routes.h"
 #include "agent/sandbox.h"
+#include "agent/snapshots.h"
 #include "agent/vmm.h"
 #include "agent/worker.h"
 #include "base/fd.h"
@@ -66,6 +67,7 @@ struct file_job {
 	const char *state;
 	const char *cache; /* of disk templates */
 	uint64_t disk_mib;
+	char snapshot[ID_SIZE]; /* of which the disk is made */
 	int big[BIG_FILES]; /* removed, and held open until the bulk thread has time for their blocks */
 	size_t n_big;
 	struct err err;
@@ -125,9 +127,12 @@ static void done_file_job(void *arg, bool ran)
 		agent_post(sandbox->agent, &post);
 }
 
-static void start_file_job(struct sandbox *sandbox, enum sv_event_type result,
-	void (*act)(struct file_job *), uint64_t disk_mib)
+/* `spec`: of the disk to be made; NULL: files are removed. A copy of a disk is bulk work, and may come after the removal of a
+ * sandbox that did not wait for it: then the sandbox's directory, which is removed last, takes it along. */
+static void start_file_job(struct sandbox *sandbox, enum sv_event_type result, void (*act)(struct file_job *),
+	const struct sandbox_spec *spec)
 {
+	bool is_bulk = spec && *spec->snapshot;
 	struct file_job *job = calloc(1, sizeof(*job));
 	struct err err = ERR_NULL;
 	int r = job ? journal_dir(sandbox->agent->options->state, sandbox->id, job->dir) : -ENOMEM;
@@ -137,7 +142,10 @@ static void start_file_job(struct sandbox *sandbox, enum sv_event_type result,
 		job->result = result;
 		job->generation = sandbox->generation;
 		job->act = act;
-		job->disk_mib = disk_mib;
+		if (spec) {
+			job->disk_mib = spec->disk_mib;
+			memcpy(job->snapshot, spec->snapshot, sizeof(job->snapshot));
+		}
 		job->cache = sandbox->agent->options->cache;
 		job->state = sandbox->agent->options->state;
 		job->has_failed = sandbox->has_failed;
@@ -147,8 +155,9 @@ static void start_file_job(struct sandbox *sandbox, enum sv_event_type result,
 		(void)snprintf(job->run_dir, sizeof(job->run_dir), "%s", sandbox->run_dir);
 		/* the same key as the journal's: a removal never overtakes the disk that it removes
 		 * */
-		r = worker_submit(sandbox->agent->worker, (uint64_t)(uintptr_t)sandbox,
-			run_file_job, done_file_job, job);
+		r = is_bulk ? worker_submit(sandbox->agent->bulk, 0, run_file_job, done_file_job, job)
+			    : worker_submit(sandbox->agent->worker, (uint64_t)(uintptr_t)sandbox, run_file_job,
+				      done_file_job, job);
 	}
 	if (r == 0) {
 		sandbox->n_jobs++;
@@ -178,6 +187,35 @@ static bool is_kept(const struct file_job *job, const char *name)
 	if (!strcmp(name, DISK_NAME))
 		return job->keeps_disk;
 	return job->keeps_snapshot && (!strcmp(name, SNAPSHOT_STATE_NAME) || !strcmp(name, SNAPSHOT_MEMORY_NAME));
+}
+
+static void act_copy_disk(struct file_job *job)
+{
+	CLEANUP_FD int from = -1, to = -1;
+	char path[PATH_MAX], dir[PATH_MAX];
+	int r = snapshot_dir(job->state, job->snapshot, false, dir);
+
+	(void)snprintf(path, sizeof(path), "%.4000s/" DISK_NAME, dir);
+	from = r < 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (from < 0) {
+		(void)err_set_at(&job->err, STAGE_DISK, FAIL_SNAPSHOT_LOST, errno, "the snapshot has no disk here");
+		return;
+	}
+	(void)snprintf(path, sizeof(path), "%.4000s/" DISK_NAME, job->dir);
+	if (unlink(path) < 0 && errno != ENOENT)
+		r = -errno;
+	if (r == 0)
+		to = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (r == 0)
+		r = to < 0 ? -errno : disk_copy(from, to);
+	if (r < 0)
+		(void)err_set(&job->err, r == -ENOSPC || r == -EDQUOT ? FAIL_DISK_FULL : FAIL_DISK_MAKE_FAILED, -r,
+			"the snapshot's disk cannot be copied");
+}
+
+static void make_disk(struct sandbox *sandbox, const struct sandbox_spec *spec)
+{
+	start_file_job(sandbox, SV_EV_DISK_DONE, *spec->snapshot ? act_copy_disk : act_make_disk, spec);
 }
 
 static int remove_one(struct file_job *job, int dir_fd, const char *name)
@@ -224,7 +262,7 @@ static void act_remove(struct file_job *job)
 
 void sandbox_remove_files(struct sandbox *sandbox)
 {
-	start_file_job(sandbox, SV_EV_REMOVED, act_remove, 0);
+	start_file_job(sandbox, SV_EV_REMOVED, act_remove, NULL);
 }
 
 /* ---- VMM ---- */
@@ -249,8 +287,9 @@ void sandbox_reap(struct sandbox *sandbox)
 	sandbox_stop_hello(sandbox);
 }
 
-static void start_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec, const struct sv_lease *lease, bool restore)
+static void start_vmm(struct sandbox *sandbox, const struct sv_action *action)
 {
+	const struct sandbox_spec *spec = action->spec;
 	const struct agent_options *options = sandbox->agent->options;
 	char image[PATH_MAX] = "", disk[PATH_MAX] = "", dir[PATH_MAX], state[PATH_MAX] = "", memory[PATH_MAX] = "";
 	struct vmm_start start = { .kvm = options->kvm_device,
@@ -265,14 +304,16 @@ static void start_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec, 
 		.memory_mib = spec->memory_mib,
 		.tap = sandbox->tap,
 		.mac = sandbox->slot.mac,
-		.lease = *lease };
+		.lease = action->lease };
 
 	if (!sandbox->vmm) {
 		sandbox_post_exit(sandbox, SV_EXIT_VANISHED);
 		return;
 	}
-	if (restore)
+	if (action->restore && action->restore_own)
 		sandbox_snapshot_paths(sandbox, state, memory);
+	else if (action->restore)
+		snapshot_paths(options->state, spec->snapshot, false, state, memory);
 	(void)images_path(sandbox->agent->images, spec->image_digest, image);
 	if (spec->disk_mib > 0 && journal_dir(options->state, sandbox->id, dir) == 0)
 		(void)snprintf(disk, sizeof(disk), "%.4000s/" DISK_NAME, dir);
@@ -337,8 +378,7 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 		break;
 	case SV_DO_MAKE_DISK:
 		if (action->spec->disk_mib > 0)
-			start_file_job(
-				sandbox, SV_EV_DISK_DONE, act_make_disk, action->spec->disk_mib);
+			make_disk(sandbox, action->spec);
 		else
 			sandbox_post(sandbox, SV_EV_DISK_DONE, NULL);
 		break;
@@ -352,7 +392,7 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 		sandbox_spawn_vmm(sandbox, &action->vmm, action->spec);
 		break;
 	case SV_DO_START_VMM:
-		start_vmm(sandbox, action->spec, &action->lease, action->restore);
+		start_vmm(sandbox, action);
 		break;
 	case SV_DO_RENEW_VMM:
 		renew_vmm(sandbox, &action->lease);
@@ -383,13 +423,19 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 		sandbox_snapshot(sandbox, action->spec);
 		break;
 	case SV_DO_WAKE_GUEST:
-		sandbox_wake_guest(sandbox);
+		sandbox_wake_guest(sandbox, action->is_new ? action->spec : NULL);
 		break;
 	case SV_DO_THAW:
 		sandbox_thaw(sandbox);
 		break;
 	case SV_DO_DROP_SNAPSHOT:
 		sandbox_drop_snapshot(sandbox);
+		break;
+	case SV_DO_TAKE_SNAPSHOT:
+		sandbox_take_snapshot(sandbox, action->spec, action->snapshot->id);
+		break;
+	case SV_DO_KEEP_SNAPSHOT:
+		snapshot_keep(sandbox->agent, action->sandbox, action->generation, action->snapshot);
 		break;
 	case SV_DO_CANCEL:
 		sandbox_cancel(sandbox);

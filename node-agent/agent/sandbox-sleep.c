@@ -3,28 +3,32 @@
  * What the agent does for a sandbox that goes to sleep or wakes (core/sleep.c decides):
  *
  *   SNAPSHOT    make room -> the guest freezes -> the VMM pauses -> it writes -> all is synced -> SNAPSHOT_DONE
+ *   TAKE        the same elsewhere (agent/snapshots.h), with a copy of the disk; synced later -> SNAPSHOT_TAKEN
  *   WAKE_GUEST  the guest takes time, entropy and network                     -> GUEST_CONFIGURED
  *   THAW        the VMM resumes -> the guest thaws                            -> THAWED
  *
  * One of them at a time; sandbox_cancel() ends it. An answer that comes late, of a request or a job of one that was ended,
- * is known by the act's number and changes nothing. The snapshot's two files lie beside the disk.
+ * is known by the act's number and changes nothing. The two files of a snapshot to sleep in lie beside the disk.
  */
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "agent/guest.h"
 #include "agent/journal.h"
 #include "agent/sandbox.h"
+#include "agent/snapshots.h"
 #include "agent/worker.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "image/disk.h"
 
 #define FREEZE_USEC (30 * USEC_PER_SEC) /* the guest syncs its disk in it */
 #define WAKE_USEC (5 * USEC_PER_SEC)
@@ -73,6 +77,8 @@ struct sleep_job {
 	void (*run)(struct sleep_job *job);
 	void (*done)(struct sandbox *sandbox, const struct err *err); /* NULL: nobody waits */
 	char dir[PATH_MAX];
+	const char *state;          /* directory */
+	char snapshot[ID_SIZE];     /* as sandbox->snapshot_id */
 	uint64_t need_mib;
 	unsigned int floor_percent;
 	struct err err;
@@ -106,7 +112,7 @@ static void done_job(void *arg, bool ran)
 
 /* In the order of all bulk work. 0 or -errno. */
 static int submit(struct sandbox *sandbox, void (*run)(struct sleep_job *),
-	void (*done)(struct sandbox *, const struct err *), uint64_t need_mib)
+	void (*done)(struct sandbox *, const struct err *), uint64_t need_mib, bool ahead)
 {
 	struct sleep_job *job = calloc(1, sizeof(*job));
 	int r = job ? journal_dir(sandbox->agent->options->state, sandbox->id, job->dir) : -ENOMEM;
@@ -117,8 +123,11 @@ static int submit(struct sandbox *sandbox, void (*run)(struct sleep_job *),
 		job->run = run;
 		job->done = done;
 		job->need_mib = need_mib;
+		job->state = sandbox->agent->options->state;
+		memcpy(job->snapshot, sandbox->snapshot_id, sizeof(job->snapshot));
 		job->floor_percent = (unsigned int)sandbox->agent->options->disk_floor_percent;
-		r = worker_submit(sandbox->agent->bulk, 0, run_job, done_job, job);
+		r = ahead ? worker_submit_ahead(sandbox->agent->bulk, run_job, done_job, job)
+			  : worker_submit(sandbox->agent->bulk, 0, run_job, done_job, job);
 	}
 	if (r < 0)
 		free(job);
@@ -145,7 +154,10 @@ static void run_make_room(struct sleep_job *job)
 	uint64_t free_mib, floor_mib;
 	struct statvfs fs;
 
-	remove_files(job);
+	if (*job->snapshot)
+		(void)snapshot_begin(job->state, job->snapshot, &job->err);
+	else
+		remove_files(job);
 	if (err_is_set(&job->err))
 		return;
 	if (statvfs(job->dir, &fs) < 0) {
@@ -157,7 +169,7 @@ static void run_make_room(struct sleep_job *job)
 	if (free_mib >= floor_mib + job->need_mib)
 		return;
 	(void)err_set(&job->err, FAIL_SNAPSHOT_FAILED, ENOSPC,
-		"the node's disk has no space for the memory of what is being paused: %llu MiB, and a floor of %u percent",
+		"the node's disk has no space for the memory of what is being kept: %llu MiB, and a floor of %u percent",
 		(unsigned long long)job->need_mib, job->floor_percent);
 	err_add(&job->err, "asked_mib", "%llu", (unsigned long long)job->need_mib);
 	err_add(&job->err, "free_mib", "%llu", (unsigned long long)free_mib);
@@ -173,6 +185,29 @@ static int sync_path(const char *dir, const char *name, int flags)
 	if (fd < 0)
 		return errno == ENOENT && !strcmp(name, DISK_NAME) ? 0 : -errno; /* not each sandbox has a disk */
 	return fsync(fd) < 0 ? -errno : 0;
+}
+
+/* Not each sandbox has a disk. */
+static void run_copy(struct sleep_job *job)
+{
+	CLEANUP_FD int from = -1, to = -1;
+	char path[PATH_MAX], dir[PATH_MAX];
+	int r = snapshot_dir(job->state, job->snapshot, true, dir);
+
+	path_in(job->dir, DISK_NAME, path);
+	from = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (r == 0 && from < 0) {
+		if (errno == ENOENT)
+			return;
+		r = -errno;
+	}
+	path_in(dir, DISK_NAME, path);
+	if (r == 0)
+		to = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (r == 0)
+		r = to < 0 ? -errno : disk_copy(from, to);
+	if (r < 0)
+		(void)err_set(&job->err, FAIL_SNAPSHOT_FAILED, -r, "the sandbox's disk cannot be copied");
 }
 
 static void run_sync(struct sleep_job *job)
@@ -191,15 +226,20 @@ static void run_sync(struct sleep_job *job)
 
 void sandbox_drop_snapshot(struct sandbox *sandbox)
 {
-	if (submit(sandbox, remove_files, NULL, 0) < 0)
+	if (submit(sandbox, remove_files, NULL, 0, false) < 0)
 		log_warn("the files of a snapshot stay until the next", "sandbox", sandbox->id);
 }
 
 /* ---- to sleep ---- */
 
-static void on_synced(struct sandbox *sandbox, const struct err *err)
+static enum sv_event_type result_of(const struct sandbox *sandbox)
 {
-	end(sandbox, SV_EV_SNAPSHOT_DONE, err);
+	return *sandbox->snapshot_id ? SV_EV_SNAPSHOT_TAKEN : SV_EV_SNAPSHOT_DONE;
+}
+
+static void on_written(struct sandbox *sandbox, const struct err *err)
+{
+	end(sandbox, result_of(sandbox), err);
 }
 
 static void no_answer(struct sandbox *sandbox, enum sv_event_type result, int r)
@@ -222,13 +262,13 @@ static void on_frozen(const struct guest_result *result, void *user)
 		(void)err_set(&err, FAIL_GUEST_FREEZE_FAILED, result->failure.err_no, "the sandbox's guest did not freeze: %s",
 			result->failure.msg);
 		err_add(&err, "cause", "%s", failure_info(result->failure.code)->name);
-		end(sandbox, SV_EV_SNAPSHOT_DONE, &err);
+		end(sandbox, result_of(sandbox), &err);
 		return;
 	}
 	sandbox->sleep_step = SLEEP_PAUSE_VM;
 	r = sandbox->vmm ? vmm_pause(sandbox->vmm) : -ESRCH;
 	if (r < 0)
-		no_answer(sandbox, SV_EV_SNAPSHOT_DONE, r);
+		no_answer(sandbox, result_of(sandbox), r);
 }
 
 static void on_room(struct sandbox *sandbox, const struct err *err)
@@ -236,13 +276,13 @@ static void on_room(struct sandbox *sandbox, const struct err *err)
 	char path[PATH_MAX];
 
 	if (err) {
-		end(sandbox, SV_EV_SNAPSHOT_DONE, err);
+		end(sandbox, result_of(sandbox), err);
 		return;
 	}
 	sandbox->sleep_step = SLEEP_FREEZE;
 	sandbox_vsock_path(sandbox, path);
 	if (guest_freeze(&sandbox->call, sandbox->agent->base, path, FREEZE_USEC, on_frozen, sandbox) < 0)
-		no_answer(sandbox, SV_EV_SNAPSHOT_DONE, -ENOMEM);
+		no_answer(sandbox, result_of(sandbox), -ENOMEM);
 }
 
 /* What all snapshots under way may yet write: each sees the same free space until then. */
@@ -255,12 +295,36 @@ static uint64_t pending_mib(const struct agent *agent)
 	return sum;
 }
 
-void sandbox_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec)
+static void make_room(struct sandbox *sandbox, uint64_t mib)
 {
 	begin(sandbox, SLEEP_MAKE_ROOM);
-	sandbox->snapshot_mib = spec->memory_mib + SLACK_MIB;
-	if (submit(sandbox, run_make_room, on_room, pending_mib(sandbox->agent)) < 0)
-		no_answer(sandbox, SV_EV_SNAPSHOT_DONE, -ENOMEM);
+	sandbox->snapshot_mib = mib + SLACK_MIB;
+	if (submit(sandbox, run_make_room, on_room, pending_mib(sandbox->agent), false) < 0)
+		no_answer(sandbox, result_of(sandbox), -ENOMEM);
+}
+
+void sandbox_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec)
+{
+	memset(sandbox->snapshot_id, 0, sizeof(sandbox->snapshot_id));
+	make_room(sandbox, spec->memory_mib);
+}
+
+/* That its disk takes, which is what a copy takes where the file system cannot share blocks. */
+static uint64_t disk_mib(const struct sandbox *sandbox)
+{
+	char dir[PATH_MAX], path[PATH_MAX];
+	struct stat st;
+
+	if (journal_dir(sandbox->agent->options->state, sandbox->id, dir) < 0)
+		return 0;
+	path_in(dir, DISK_NAME, path);
+	return stat(path, &st) < 0 ? 0 : (uint64_t)st.st_blocks >> 11;
+}
+
+void sandbox_take_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec, const char *snapshot)
+{
+	memcpy(sandbox->snapshot_id, snapshot, sizeof(sandbox->snapshot_id));
+	make_room(sandbox, spec->memory_mib + disk_mib(sandbox));
 }
 
 void sandbox_snapshot_paths(const struct sandbox *sandbox, char state[static PATH_MAX], char memory[static PATH_MAX])
@@ -280,9 +344,12 @@ static void write_snapshot(struct sandbox *sandbox)
 	struct err err = ERR_NULL;
 
 	sandbox->sleep_step = SLEEP_WRITE;
-	sandbox_snapshot_paths(sandbox, state, memory);
+	if (*sandbox->snapshot_id)
+		snapshot_paths(sandbox->agent->options->state, sandbox->snapshot_id, true, state, memory);
+	else
+		sandbox_snapshot_paths(sandbox, state, memory);
 	if (vmm_snapshot(sandbox->vmm, state, memory, &err) < 0)
-		end(sandbox, SV_EV_SNAPSHOT_DONE, &err);
+		end(sandbox, result_of(sandbox), &err);
 }
 
 /* ---- to wake ---- */
@@ -292,10 +359,12 @@ static void on_woken(const struct guest_result *result, void *user)
 	struct sandbox *sandbox = user;
 
 	sandbox->call = NULL;
-	if (result->failure.code == FAIL_GUEST_UNREACHABLE)
+	if (result->failure.code == FAIL_GUEST_UNREACHABLE) {
 		again_in(sandbox, WAKE_RETRY_MS); /* until the supervisor's deadline */
-	else
-		end(sandbox, SV_EV_GUEST_CONFIGURED, &result->failure);
+		return;
+	}
+	sandbox->spec = spec_unref(sandbox->spec);
+	end(sandbox, SV_EV_GUEST_CONFIGURED, &result->failure);
 }
 
 static void ask_wake(struct sandbox *sandbox)
@@ -308,15 +377,17 @@ static void ask_wake(struct sandbox *sandbox)
 	rng_bytes(&rng, entropy, sizeof(entropy));
 	sandbox_vsock_path(sandbox, path);
 	r = guest_wake(&sandbox->call, sandbox->agent->base, path, WAKE_USEC, entropy,
-		*sandbox->slot.name ? &sandbox->slot : NULL, on_woken, sandbox);
+		*sandbox->slot.name ? &sandbox->slot : NULL, sandbox->spec ? sandbox->id : NULL, sandbox->spec, on_woken, sandbox);
 	explicit_bzero(entropy, sizeof(entropy));
 	if (r < 0)
 		again_in(sandbox, WAKE_RETRY_MS);
 }
 
-void sandbox_wake_guest(struct sandbox *sandbox)
+void sandbox_wake_guest(struct sandbox *sandbox, struct sandbox_spec *spec)
 {
 	begin(sandbox, SLEEP_WAKE);
+	sandbox->spec = spec_unref(sandbox->spec);
+	sandbox->spec = spec_ref(spec);
 	ask_wake(sandbox);
 }
 
@@ -381,13 +452,16 @@ void sandbox_on_slept(const struct err *err, void *user)
 	if (sandbox->sleep_step != SLEEP_PAUSE_VM && sandbox->sleep_step != SLEEP_WRITE)
 		return; /* of an act that was ended */
 	if (err) {
-		end(sandbox, SV_EV_SNAPSHOT_DONE, err);
+		end(sandbox, result_of(sandbox), err);
 	} else if (sandbox->sleep_step == SLEEP_PAUSE_VM) {
 		write_snapshot(sandbox);
 	} else {
-		sandbox->sleep_step = SLEEP_SYNC;
-		if (submit(sandbox, run_sync, on_synced, 0) < 0)
-			no_answer(sandbox, SV_EV_SNAPSHOT_DONE, -ENOMEM);
+		bool is_kept = *sandbox->snapshot_id != '\0';
+
+		sandbox->sleep_step = is_kept ? SLEEP_COPY : SLEEP_SYNC;
+		/* a copy goes first: its VM is to run on */
+		if (submit(sandbox, is_kept ? run_copy : run_sync, on_written, 0, is_kept) < 0)
+			no_answer(sandbox, result_of(sandbox), -ENOMEM);
 	}
 }
 

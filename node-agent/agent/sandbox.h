@@ -9,6 +9,7 @@
  *   sandbox-act.c     image, disk, removal
  *   sandbox-vmm.c     VMM
  *   sandbox-sleep.c   snapshot, wake, thaw
+ *   sandbox-snapshot.c  what makes a snapshot whole, and what drops one
  *   sandbox-guest.c   hello, configuration, setup, adoption
  *   sandbox-net.c     network slot
  *   sandbox-egress.c  what its network was used for
@@ -44,6 +45,7 @@ enum sleep_step {
 	SLEEP_FREEZE,
 	SLEEP_PAUSE_VM,
 	SLEEP_WRITE,
+	SLEEP_COPY,
 	SLEEP_SYNC,
 	SLEEP_WAKE,
 	SLEEP_RESUME_VM,
@@ -91,6 +93,7 @@ struct sandbox {
 	unsigned int tries;        /* of the call under way */
 	struct event *retry;
 	enum sleep_step sleep_step;
+	char snapshot_id[ID_SIZE]; /* of the one that is taken; "": it is its own, to sleep in */
 	uint64_t snapshot_mib; /* that a snapshot under way may yet write; 0: none is */
 	uint64_t sleep_acts; /* rises with each act of sleep, and when one is ended */
 };
@@ -128,13 +131,19 @@ void sandbox_remove_files(struct sandbox *sandbox);
 
 /* sandbox-sleep.c */
 void sandbox_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec);
+void sandbox_take_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec, const char *snapshot);
 void sandbox_snapshot_paths(const struct sandbox *sandbox, char state[static PATH_MAX], char memory[static PATH_MAX]);
-void sandbox_wake_guest(struct sandbox *sandbox);
+/* `spec` NULL: it is who it was. */
+void sandbox_wake_guest(struct sandbox *sandbox, struct sandbox_spec *spec);
 void sandbox_thaw(struct sandbox *sandbox);
 void sandbox_drop_snapshot(struct sandbox *sandbox);
 void sandbox_sleep_cancel(struct sandbox *sandbox);
 void sandbox_sleep_retry(struct sandbox *sandbox);
 void sandbox_on_slept(const struct err *err, void *user); /* of struct vmm_handler */
+
+/* sandbox-snapshot.c: of the node, whatever becomes of a sandbox. Each ends in one posted result. */
+void snapshot_keep(struct agent *agent, const char *sandbox, uint64_t generation, const struct snapshot_info *info);
+void snapshot_drop(struct agent *agent, const char *snapshot, bool answer);
 
 /* sandbox-net.c */
 int sandbox_net_open(struct agent *agent, struct err *reterr);

@@ -88,7 +88,7 @@ static void usage_sum(const struct supervisor *sv, struct usage *ret)
 {
 	const struct sv_sandbox *sandbox;
 
-	*ret = (struct usage){ 0 };
+	*ret = (struct usage){ .disk_mib = sv_snapshots_mib(sv) };
 	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next) {
 		if (!sandbox->is_bad && (sandbox->journal.state == SV_ENDED || sandbox->journal.state == SV_KEPT ||
 					       sandbox->journal.state == SV_DROPPING))
@@ -179,7 +179,9 @@ static int admit(
 		return -EIO;
 	}
 	usage_sum(sv, &used);
-	r = check_policy(sv, command->spec, &used, reterr);
+	r = sv_snapshot_check(sv, command->spec, reterr);
+	if (r == 0)
+		r = check_policy(sv, command->spec, &used, reterr);
 	return r < 0 ? r : check_room(sv, command->spec, &used, reterr);
 }
 
@@ -294,7 +296,7 @@ static void take_over(
 static bool is_taken(const struct sv_sandbox *sandbox, const struct create_command *command)
 {
 	return command->took == sandbox->journal.generation && command->took &&
-	       sandbox->journal.state == SV_RUNNING && !sandbox->opening;
+	       sandbox->journal.state == SV_RUNNING && !sandbox->opening && !sandbox->journal.is_snapshotting;
 }
 
 /* About a sandbox that is here. Returns whether the create is dealt with. */
@@ -326,7 +328,7 @@ static bool create_known(
 		take_over(sv, sandbox, command);
 		return true;
 	}
-	if (command->took == journal->generation && journal->state == SV_ADOPTING)
+	if (command->took == journal->generation && (journal->state == SV_ADOPTING || journal->is_snapshotting))
 		return true; /* whether it is there is known soon; the command comes again */
 	if (journal->state == SV_KEPT && admit(sv, command, &err) < 0) {
 		refuse(sv, command, &err);

@@ -52,6 +52,16 @@ void sv_emit_vmm(struct supervisor *sv, enum sv_action_type type, const struct s
 	action->spec = spec_ref(sandbox->journal.spec);
 }
 
+void sv_emit_route(struct supervisor *sv, const struct sv_sandbox *sandbox, bool ready)
+{
+	struct sv_action *action = sv_emit(sv, SV_DO_ROUTE, sandbox);
+
+	if (!action)
+		return;
+	action->spec = spec_ref(sandbox->journal.spec);
+	action->ready = ready;
+}
+
 void sv_emit_journal(struct supervisor *sv, struct sv_sandbox *sandbox, enum sv_write write)
 {
 	struct sv_journal *journal = &sandbox->journal;

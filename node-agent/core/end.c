@@ -27,9 +27,11 @@ void sv_end(struct supervisor *sv, struct sv_sandbox *sandbox, enum end_reason r
 	const struct err *failure)
 {
 	enum sv_state state = sandbox->journal.state;
+	bool has_half;
 
 	if (sv_is_ending(state))
 		return;
+	has_half = sv_snapshot_give_up(sv, sandbox);
 	sv_keep_judge(sv, sandbox, reason == END_FAILED ? failure : NULL);
 	sandbox->journal.end_reason = reason;
 	if (failure)
@@ -49,6 +51,8 @@ void sv_end(struct supervisor *sv, struct sv_sandbox *sandbox, enum end_reason r
 	sv_emit_journal(sv, sandbox, SV_WRITE_NONE);
 	(void)sv_emit(sv, SV_DO_UNROUTE, sandbox);
 	(void)sv_emit(sv, SV_DO_CANCEL, sandbox);
+	if (has_half)
+		sv_snapshot_drop(sv, sandbox);
 	sv_report(sv, sandbox);
 	/* Only a guest that was up has something to say to a power button. */
 	if (state == SV_RUNNING && sv->config.stop_grace_usec > 0)
@@ -227,6 +231,7 @@ static void ended_by_itself(
 {
 	struct err err = ERR_NULL;
 	bool off = sandbox->journal.state == SV_RUNNING && event->exited.reason == SV_EXIT_POWEROFF;
+	bool has_half = sv_snapshot_give_up(sv, sandbox);
 
 	exit_failure(sandbox, event, &err);
 	sv_keep_judge(sv, sandbox, off ? NULL : &err);
@@ -244,6 +249,8 @@ static void ended_by_itself(
 	sv_emit_journal(sv, sandbox, SV_WRITE_NONE);
 	(void)sv_emit(sv, SV_DO_UNROUTE, sandbox);
 	(void)sv_emit(sv, SV_DO_CANCEL, sandbox);
+	if (has_half)
+		sv_snapshot_drop(sv, sandbox);
 	sv_report(sv, sandbox);
 	sv_remove_files(sv, sandbox);
 }

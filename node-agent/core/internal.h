@@ -19,7 +19,7 @@
 
 /* Which journal write must not fail, and what it means when it does. */
 enum sv_write { SV_WRITE_NONE, SV_WRITE_ACCEPT, SV_WRITE_START, SV_WRITE_READY, SV_WRITE_UPDATE, SV_WRITE_NETWORK,
-	SV_WRITE_PAUSE, SV_WRITE_WAKE };
+	SV_WRITE_PAUSE, SV_WRITE_WAKE, SV_WRITE_SNAPSHOT };
 
 struct sv_sandbox {
 	struct sv_journal journal; /* its truth; report_version rises with each report's content */
@@ -47,6 +47,12 @@ struct sv_sandbox {
 	char sleep_operation[ID_SIZE]; /* of the pause or resume under way; "": its own, or a former agent's */
 	struct err sleep_failure;      /* why it is undone */
 	uint32_t auto_pauses;          /* tries at the end of its life */
+	/* of the snapshot under way (snapshot.c) */
+	bool is_taking, is_thawing, is_keeping; /* what is waited for */
+	bool is_stuck;                /* it does not thaw */
+	int64_t snapshot_deadline_usec; /* of the steps above; NEVER: none */
+	struct err snapshot_failure;
+	bool awaits_thaw;         /* of a start from a snapshot: it has its new identity */
 	bool is_own_start;        /* under way since before its disk was made, in this life of the agent */
 	bool keeps;               /* its start failed; the next attempt may have its disk */
 	bool is_resumed;          /* its disk was made by the attempt before */
@@ -67,9 +73,18 @@ struct sv_grave {
 	UT_hash_handle hh;
 };
 
+/* Durable, and on the node's list. */
+struct sv_snapshot {
+	struct snapshot_info info;
+	uint64_t listed_in; /* number of the last inventory that had it */
+	bool is_dropping;   /* it is off the list */
+	UT_hash_handle hh;
+};
+
 struct supervisor {
 	struct sv_config config;
 	struct sv_sandbox *sandboxes;
+	struct sv_snapshot *snapshots;
 	struct sv_grave *graves;
 	TAILQ_HEAD(, sv_grave) graves_by_age;
 	uint32_t n_graves;
@@ -113,6 +128,7 @@ struct sv_action *sv_emit(
 void sv_emit_spec(
 	struct supervisor *sv, enum sv_action_type type, const struct sv_sandbox *sandbox);
 void sv_emit_vmm(struct supervisor *sv, enum sv_action_type type, const struct sv_sandbox *sandbox);
+void sv_emit_route(struct supervisor *sv, const struct sv_sandbox *sandbox, bool ready);
 /* SV_WRITE_NONE: best effort. */
 void sv_emit_journal(struct supervisor *sv, struct sv_sandbox *sandbox, enum sv_write write);
 void sv_emit_event(struct supervisor *sv, const char *name, const struct sv_sandbox *sandbox,
@@ -158,6 +174,32 @@ void sv_sleep_removed(struct supervisor *sv, struct sv_sandbox *sandbox, const s
 void sv_sleep_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
 void sv_sleep_deadline(struct supervisor *sv, struct sv_sandbox *sandbox);
 void sv_sleep_resume(struct supervisor *sv, struct sv_sandbox *sandbox, bool other_boot);
+
+/* ---- snapshot.c: moments that are kept ---- */
+void sv_snapshot_load(struct supervisor *sv, const struct snapshot_info *info);
+void sv_snapshots_free(struct supervisor *sv);
+void sv_on_snapshot(struct supervisor *sv, const struct snapshot_command *command);
+void sv_on_drop_snapshot(struct supervisor *sv, const char *id);
+void sv_on_snapshot_dropped(struct supervisor *sv, const struct sv_event *event);
+bool sv_snapshot_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event); /* taken */
+void sv_snapshot_deadline(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_snapshot_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
+/* The VM was found again: thaws it, and answers, where a former agent took a snapshot of it. */
+void sv_snapshot_adopted(struct supervisor *sv, struct sv_sandbox *sandbox);
+/* The sandbox ends: the one under way is none, unless it is whole. Before the journal is written; true: sv_snapshot_drop()
+ * behind the CANCEL. */
+bool sv_snapshot_give_up(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_snapshot_drop(struct supervisor *sv, const struct sv_sandbox *sandbox);
+/* Whether its life's end waits for the snapshot. */
+bool sv_snapshot_holds(const struct sv_sandbox *sandbox);
+/* Whether a sandbox with this specification can begin here. SNAPSHOT_LOST, SNAPSHOT_INVALID; one without a snapshot can. */
+int sv_snapshot_check(const struct supervisor *sv, const struct sandbox_spec *spec, struct err *reterr);
+/* Of the one that journal.updated asked for; NULL: another change, or there is none, and then *ret says why. */
+const struct snapshot_info *sv_snapshot_answer(
+	const struct supervisor *sv, const struct sv_sandbox *sandbox, struct err *ret);
+/* A whole desired set came: those of its inventory that it does not name go. */
+void sv_snapshots_judge(struct supervisor *sv);
+uint64_t sv_snapshots_mib(const struct supervisor *sv);
 
 /* ---- end.c: teardown ---- */
 void sv_end(struct supervisor *sv, struct sv_sandbox *sandbox, enum end_reason reason,

@@ -61,6 +61,7 @@ int sv_journal_copy(const struct sv_journal *journal, struct sv_journal *ret)
 void sv_action_deinit(struct sv_action *action)
 {
 	action->spec = spec_unref(action->spec);
+	free(action->snapshot);
 	switch (action->type) {
 	case SV_DO_JOURNAL_WRITE:
 		if (action->journal.record)

@@ -52,7 +52,7 @@ void sv_keep_drop(struct supervisor *sv, struct sv_sandbox *sandbox)
 
 static bool is_the_same(const struct sandbox_spec *a, const struct sandbox_spec *b)
 {
-	return a->disk_mib == b->disk_mib && !strcmp(a->image_digest, b->image_digest);
+	return a->disk_mib == b->disk_mib && !strcmp(a->image_digest, b->image_digest) && !strcmp(a->snapshot, b->snapshot);
 }
 
 bool sv_keep_resume(struct supervisor *sv, struct sv_sandbox *sandbox, const struct create_command *command)

@@ -66,7 +66,8 @@ static void emit_lease(struct supervisor *sv, enum sv_action_type type, struct s
 	action->vmm = sandbox->journal.vmm;
 	action->spec = spec_ref(sandbox->journal.spec);
 	action->lease.length_ms = sv->lease_ms;
-	action->restore = sandbox->journal.state == SV_WAKE_VMM;
+	action->restore_own = sandbox->journal.state == SV_WAKE_VMM;
+	action->restore = action->restore_own || *sandbox->journal.spec->snapshot;
 	action->lease.until_usec = sv->lease_ms ? sv->lease_until_usec : 0;
 	sandbox->lease_until_usec = sv->lease_ms ? MAX(sandbox->lease_until_usec, sv->lease_until_usec) : 0;
 }

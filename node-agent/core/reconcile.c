@@ -16,6 +16,11 @@ struct wanted {
 	UT_hash_handle hh;
 };
 
+struct kept {
+	char snapshot[ID_SIZE];
+	UT_hash_handle hh;
+};
+
 struct drift {
 	char sandbox[ID_SIZE];
 	int64_t since_usec;
@@ -25,6 +30,7 @@ struct drift {
 struct reconcile {
 	struct wanted *wanted; /* parts so far, or the last complete set */
 	size_t n_wanted;
+	struct kept *kept; /* likewise */
 	uint64_t number;
 	uint32_t next_part;
 	bool collecting;
@@ -41,10 +47,15 @@ int reconcile_new(struct reconcile **ret)
 static void drop_wanted(struct reconcile *reconcile)
 {
 	struct wanted *item, *next;
+	struct kept *kept, *other;
 
 	HASH_ITER (hh, reconcile->wanted, item, next) {
 		HASH_DEL(reconcile->wanted, item);
 		free(item);
+	}
+	HASH_ITER (hh, reconcile->kept, kept, other) {
+		HASH_DEL(reconcile->kept, kept);
+		free(kept);
 	}
 	reconcile->n_wanted = 0;
 	reconcile->collecting = false;
@@ -86,6 +97,42 @@ static bool add_wanted(struct reconcile *reconcile, const struct desired_sandbox
 	return true;
 }
 
+static bool add_kept(struct reconcile *reconcile, const char *snapshot)
+{
+	struct kept *kept;
+
+	if (reconcile_keeps(reconcile, snapshot))
+		return true;
+	kept = calloc(1, sizeof(*kept));
+	if (!kept)
+		return false;
+	memcpy(kept->snapshot, snapshot, sizeof(kept->snapshot));
+	HASH_ADD_STR(reconcile->kept, snapshot, kept);
+	if (kept->hh.tbl)
+		return true;
+	free(kept);
+	return false;
+}
+
+bool reconcile_keeps(const struct reconcile *reconcile, const char *snapshot)
+{
+	struct kept *kept;
+
+	HASH_FIND_STR(reconcile->kept, snapshot, kept);
+	return kept != NULL;
+}
+
+static bool add_part(struct reconcile *reconcile, const struct desired_set *part)
+{
+	for (size_t i = 0; i < part->n; i++)
+		if (!add_wanted(reconcile, &part->sandboxes[i]))
+			return false;
+	for (size_t i = 0; i < part->n_snapshots; i++)
+		if (!add_kept(reconcile, part->snapshots[i]))
+			return false;
+	return true;
+}
+
 /* What could not be put together is thrown away: then nothing is judged, which is always safe. */
 bool reconcile_add_part(
 	struct reconcile *reconcile, const struct desired_set *part, uint64_t number)
@@ -110,11 +157,10 @@ bool reconcile_add_part(
 		return false;
 	}
 	reconcile->next_part++;
-	for (size_t i = 0; i < part->n; i++)
-		if (!add_wanted(reconcile, &part->sandboxes[i])) {
-			drop_wanted(reconcile);
-			return false;
-		}
+	if (!add_part(reconcile, part)) {
+		drop_wanted(reconcile);
+		return false;
+	}
 	if (!part->complete)
 		return false;
 	reconcile->collecting = false;

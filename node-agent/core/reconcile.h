@@ -6,7 +6,8 @@
  * Rules (design.md 5): a partial set says nothing. A set that names no sandbox at all destroys nothing. A sandbox
  * whose id stands there with a higher generation is superseded: fenced at once. One that does not stand there is
  * drift: it must be absent from two complete sets in a row at least 60 s apart, and at most 5 such corrections
- * happen per host and hour; being named once clears it.
+ * happen per host and hour; being named once clears it. Of snapshots, which nobody is at work in, the set just says which to
+ * keep.
  */
 #pragma once
 
@@ -46,6 +47,8 @@ bool reconcile_add_part(
  * (others are kept: the set cannot know them). */
 enum reconcile_verdict reconcile_judge(struct reconcile *reconcile, int64_t now_usec,
 	const struct reconcile_actual *actual, bool had);
+/* Whether the last completed set names this snapshot as one to be kept. */
+bool reconcile_keeps(const struct reconcile *reconcile, const char *snapshot);
 /* A sandbox left the node. */
 void reconcile_forget(struct reconcile *reconcile, const char *sandbox);
 /* Sandboxes drifting at present. */

@@ -8,6 +8,7 @@
  *
  * REMOVING -> KEPT when the disk of a failed start waits for the next attempt, which is KEPT -> IMAGE; else KEPT ->
  * DROPPING -> ENDED (keep.c). RUNNING -> PAUSING and back: sleep.c. RUNNING -> GUEST when a warm VM becomes somebody's sandbox (command.c, take_over).
+ * VMM -> GUEST when it begins as a snapshot. One is taken beside RUNNING, which it does not leave: snapshot.c.
  *
  * Each state but PAUSED, and RUNNING without a time limit, has a deadline; ENDED has its report, which is sent until it is
  * acknowledged.
@@ -25,7 +26,7 @@ static const struct sm_state table[SV_STATE_MAX_] = {
 	[SV_IMAGE] = { "image", SM_TO(SV_DISK) | TO_END, 1, REPORT_STARTING },
 	[SV_DISK] = { "disk", SM_TO(SV_NETWORK) | SM_TO(SV_IMAGE) | TO_END, 1, REPORT_STARTING },
 	[SV_NETWORK] = { "network", SM_TO(SV_VMM) | TO_END, 1, REPORT_STARTING },
-	[SV_VMM] = { "vmm", SM_TO(SV_KERNEL) | TO_END, 1, REPORT_STARTING },
+	[SV_VMM] = { "vmm", SM_TO(SV_KERNEL) | SM_TO(SV_GUEST) | TO_END, 1, REPORT_STARTING },
 	[SV_KERNEL] = { "kernel", SM_TO(SV_GUEST) | TO_END, 1, REPORT_STARTING },
 	[SV_GUEST] = { "guest", SM_TO(SV_SETUP) | SM_TO(SV_RUNNING) | TO_END, 1, REPORT_STARTING },
 	[SV_SETUP] = { "setup", SM_TO(SV_RUNNING) | TO_END, 1, REPORT_STARTING },
@@ -85,8 +86,8 @@ static int64_t state_limit(const struct supervisor *sv, const struct sv_sandbox 
 	switch (sandbox->journal.state) {
 	case SV_IMAGE:
 		return config->image_timeout_usec;
-	case SV_DISK:
-		return config->disk_timeout_usec;
+	case SV_DISK: /* the copy of a snapshot's disk may be one of gigabytes */
+		return *spec->snapshot ? config->pause_timeout_usec : config->disk_timeout_usec;
 	case SV_NETWORK:
 		return config->network_timeout_usec;
 	case SV_VMM:
@@ -168,7 +169,7 @@ struct sv_sandbox *sv_sandbox_add(struct supervisor *sv, const char *id)
 		sv->out->no_memory = true;
 		return NULL;
 	}
-	sandbox->deadline_usec = NEVER;
+	sandbox->deadline_usec = sandbox->snapshot_deadline_usec = NEVER;
 	sandbox->report_due_usec = NEVER;
 	sv_stage_begin(sv, sandbox);
 	return sandbox;

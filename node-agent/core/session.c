@@ -15,8 +15,8 @@
 
 /* ---- reports ---- */
 
-static int fill_report(
-	const struct sv_sandbox *sandbox, bool in_inventory, struct sandbox_report *ret)
+static int fill_report(const struct supervisor *sv, const struct sv_sandbox *sandbox, bool in_inventory,
+	struct sandbox_report *ret)
 {
 	const struct sv_journal *journal = &sandbox->journal;
 	struct sandbox_report view = {
@@ -38,6 +38,7 @@ static int fill_report(
 	memcpy(view.operation, journal->operation, sizeof(view.operation));
 	memcpy(view.updated, journal->updated, sizeof(view.updated));
 	view.update_failure = sandbox->update_failure;
+	view.snapshot = (struct snapshot_info *)(uintptr_t)sv_snapshot_answer(sv, sandbox, &view.update_failure); /* copied */
 	memcpy(view.guest_boot_id, journal->guest_boot_id, sizeof(view.guest_boot_id));
 	if (sandbox->is_bad) {
 		view.generation = 1;
@@ -65,7 +66,7 @@ static void send_report(struct supervisor *sv, struct sv_sandbox *sandbox)
 	if (!action)
 		return;
 	action->report = calloc(1, sizeof(*action->report));
-	if (!action->report || fill_report(sandbox, false, action->report) < 0)
+	if (!action->report || fill_report(sv, sandbox, false, action->report) < 0)
 		sv->out->no_memory = true;
 }
 
@@ -165,6 +166,7 @@ static void send_hello(struct supervisor *sv)
 		err_is_set(&sv->unreadable) ? sv->unreadable : sv->capacity.unschedulable;
 	hello->highest_epoch = sv->highest_epoch;
 	hello->pauses = config->pauses;
+	hello->snapshots = config->snapshots;
 	hello->leader = sv->leader;
 	if (image_list_copy(&sv->capacity.images, &hello->images) < 0)
 		sv->out->no_memory = true;
@@ -264,7 +266,9 @@ static struct inventory *inventory_part(struct supervisor *sv, uint32_t part)
 	if (action->inventory)
 		action->inventory->sandboxes =
 			calloc(PART_MAX, sizeof(*action->inventory->sandboxes));
-	if (!action->inventory || !action->inventory->sandboxes) {
+	if (action->inventory)
+		action->inventory->snapshots = calloc(PART_MAX, sizeof(*action->inventory->snapshots));
+	if (!action->inventory || !action->inventory->sandboxes || !action->inventory->snapshots) {
 		sv->out->no_memory = true;
 		return NULL;
 	}
@@ -278,6 +282,7 @@ static struct inventory *inventory_part(struct supervisor *sv, uint32_t part)
 static void send_inventory(struct supervisor *sv)
 {
 	struct sv_sandbox *sandbox = sv->sandboxes;
+	struct sv_snapshot *snapshot = sv->snapshots;
 	uint32_t size = MIN(MAX(sv->config.part_size, 1u), (uint32_t)PART_MAX);
 	struct inventory *inventory;
 	uint32_t part = 0;
@@ -293,14 +298,20 @@ static void send_inventory(struct supervisor *sv)
 			return;
 		for (; sandbox && inventory->n < size; sandbox = sandbox->hh.next) {
 			sandbox->listed_in = sv->inventory;
-			if (fill_report(sandbox, true, &inventory->sandboxes[inventory->n]) < 0) {
+			if (fill_report(sv, sandbox, true, &inventory->sandboxes[inventory->n]) < 0) {
 				sv->out->no_memory = true;
 				return;
 			}
 			inventory->n++;
 		}
-		inventory->complete = !sandbox;
-	} while (sandbox);
+		for (; snapshot && inventory->n_snapshots < size; snapshot = snapshot->hh.next) {
+			if (snapshot->is_dropping)
+				continue;
+			snapshot->listed_in = sv->inventory;
+			inventory->snapshots[inventory->n_snapshots++] = snapshot->info;
+		}
+		inventory->complete = !sandbox && !snapshot;
+	} while (sandbox || snapshot);
 }
 
 /* ---- desired ---- */
@@ -342,6 +353,7 @@ void sv_on_desired(struct supervisor *sv, const struct desired_set *part)
 	sv->inventory_answered = true;
 	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next)
 		judge(sv, sandbox);
+	sv_snapshots_judge(sv);
 	sv->inventory_due_usec =
 		sv->now.mono_usec +
 		(reconcile_drifting(sv->reconcile) ? DRIFT_RESYNC_USEC : sv->config.resync_usec);

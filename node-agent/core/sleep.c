@@ -74,16 +74,6 @@ static void end_failed(struct supervisor *sv, struct sv_sandbox *sandbox, enum f
 	sv_end(sv, sandbox, END_FAILED, &failure);
 }
 
-static void route(struct supervisor *sv, struct sv_sandbox *sandbox, bool ready)
-{
-	struct sv_action *action = sv_emit(sv, SV_DO_ROUTE, sandbox);
-
-	if (!action)
-		return;
-	action->spec = spec_ref(sandbox->journal.spec);
-	action->ready = ready;
-}
-
 /* ---- to sleep ---- */
 
 static void snapshot(struct supervisor *sv, struct sv_sandbox *sandbox)
@@ -103,7 +93,7 @@ static void begin(struct supervisor *sv, struct sv_sandbox *sandbox, const char 
 	sv_stage_begin(sv, sandbox);
 	sv_sandbox_move(sv, sandbox, SV_PAUSING);
 	sv_emit_journal(sv, sandbox, SV_WRITE_PAUSE);
-	route(sv, sandbox, false);
+	sv_emit_route(sv, sandbox, false);
 	snapshot(sv, sandbox);
 }
 
@@ -115,7 +105,7 @@ void sv_on_pause(struct supervisor *sv, const struct pause_command *command)
 	if (!sandbox || sandbox->is_bad || sandbox->journal.generation != command->generation)
 		return;
 	journal = &sandbox->journal;
-	if (journal->state == SV_PAUSING || sandbox->former_spec || sandbox->opening)
+	if (journal->state == SV_PAUSING || sandbox->former_spec || sandbox->opening || journal->is_snapshotting)
 		return; /* one after the other: the command comes again */
 	if (journal->state != SV_RUNNING || !strcmp(journal->updated, command->operation) ||
 		sv_is_overtaken(sandbox, command->number)) {
@@ -363,7 +353,7 @@ static void awake(struct supervisor *sv, struct sv_sandbox *sandbox, const struc
 	sv_sandbox_move(sv, sandbox, SV_RUNNING);
 	sv_emit_journal(sv, sandbox, SV_WRITE_NONE);
 	(void)sv_emit(sv, SV_DO_DROP_SNAPSHOT, sandbox);
-	route(sv, sandbox, true);
+	sv_emit_route(sv, sandbox, true);
 	sv_report(sv, sandbox);
 }
 

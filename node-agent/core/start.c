@@ -141,6 +141,30 @@ static void jailed(struct supervisor *sv, struct sv_sandbox *sandbox, const stru
 	sv_lease_start(sv, sandbox);
 }
 
+/* It begins as a snapshot: nothing boots. */
+static void restored(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	struct sv_action *action;
+
+	if (!sandbox->is_jailed)
+		return;
+	sv_stage_end(sv, sandbox, STAGE_VMM, RESULT_OK, "restore", NULL);
+	sv_stage_end(sv, sandbox, STAGE_KERNEL, RESULT_SKIPPED, "restore: it ran already", NULL);
+	sv_sandbox_move(sv, sandbox, SV_GUEST);
+	sandbox->hello_seen = true;
+	sv_report(sv, sandbox);
+	action = sv_emit(sv, SV_DO_WAKE_GUEST, sandbox);
+	if (!action)
+		return;
+	action->spec = spec_ref(sandbox->journal.spec);
+	action->is_new = true;
+}
+
+static bool is_restore(const struct sv_sandbox *sandbox)
+{
+	return *sandbox->journal.spec->snapshot != '\0';
+}
+
 static void to_kernel(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	sv_stage_end(sv, sandbox, STAGE_VMM, RESULT_OK, NULL, NULL);
@@ -161,6 +185,8 @@ static void to_guest(struct supervisor *sv, struct sv_sandbox *sandbox)
 static void guest_hello(
 	struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
 {
+	if (is_restore(sandbox))
+		return; /* it said hello in another life */
 	if (sandbox->journal.state == SV_VMM || sandbox->journal.state == SV_KERNEL)
 		to_guest(sv, sandbox);
 	if (sandbox->journal.state != SV_GUEST || sandbox->hello_seen)
@@ -223,33 +249,20 @@ static void ready(struct supervisor *sv, struct sv_sandbox *sandbox)
 	sv_emit_journal(sv, sandbox, SV_WRITE_READY);
 }
 
-static void open_route(struct supervisor *sv, struct sv_sandbox *sandbox)
-{
-	struct sv_action *action = sv_emit(sv, SV_DO_ROUTE, sandbox);
-
-	if (action) {
-		action->spec = spec_ref(sandbox->journal.spec);
-		action->ready = true;
-	}
-}
-
 static void opened(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	sandbox->opening = false;
 	sv_stage_end(sv, sandbox, STAGE_READY, RESULT_OK, NULL, NULL);
-	open_route(sv, sandbox);
+	sv_emit_route(sv, sandbox, true);
 	sv_report(sv, sandbox);
 }
 
-static void configured(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
+/* Its processes go on: as who it is now. */
+static void guest_ready(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	const struct sandbox_spec *spec = sandbox->journal.spec;
 	struct sv_action *action;
 
-	if (failed(err)) {
-		fail(sv, sandbox, STAGE_GUEST, err);
-		return;
-	}
 	sv_stage_end(sv, sandbox, STAGE_GUEST, RESULT_OK, NULL, NULL);
 	if (!spec->setup_command) {
 		sv_stage_end(sv, sandbox, STAGE_SETUP, RESULT_SKIPPED, "no setup command", NULL);
@@ -266,6 +279,35 @@ static void configured(struct supervisor *sv, struct sv_sandbox *sandbox, const 
 						      : sv->config.setup_timeout_usec;
 }
 
+static void guest_failed(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
+{
+	struct err failure = *err;
+
+	failure.stage = STAGE_GUEST;
+	fail(sv, sandbox, STAGE_GUEST, &failure);
+}
+
+static void configured(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
+{
+	if (failed(err)) {
+		guest_failed(sv, sandbox, err);
+	} else if (is_restore(sandbox) && !sandbox->took) {
+		sandbox->awaits_thaw = true;
+		sv_emit_vmm(sv, SV_DO_THAW, sandbox);
+	} else {
+		guest_ready(sv, sandbox);
+	}
+}
+
+static void thawed(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
+{
+	sandbox->awaits_thaw = false;
+	if (failed(err))
+		guest_failed(sv, sandbox, err);
+	else
+		guest_ready(sv, sandbox);
+}
+
 static void setup_done(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
 {
 	if (failed(err)) {
@@ -277,6 +319,14 @@ static void setup_done(struct supervisor *sv, struct sv_sandbox *sandbox, const 
 }
 
 /* ---- adoption ---- */
+
+static bool has_been_ready(const struct sv_journal *journal)
+{
+	for (size_t i = 0; i < journal->n_stages; i++)
+		if (journal->stages[i].stage == STAGE_READY)
+			return true;
+	return false;
+}
 
 static void adopted(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
 {
@@ -294,11 +344,13 @@ static void adopted(struct supervisor *sv, struct sv_sandbox *sandbox, const str
 		sandbox->lease_until_usec =
 			sv->now.boot_usec + (int64_t)event->guest.lease_left_ms * USEC_PER_MSEC;
 	sv_sandbox_move(sv, sandbox, SV_RUNNING);
+	sv_snapshot_adopted(sv, sandbox);
 	/* the former agent ended between the journal and its word: this one opens it */
-	if (journal->n_stages == 0 || journal->stages[journal->n_stages - 1].stage != STAGE_READY)
+	if (!has_been_ready(journal))
 		sv_stage_end(sv, sandbox, STAGE_READY, RESULT_OK, NULL, NULL);
 	sv_emit_journal(sv, sandbox, SV_WRITE_NONE);
-	open_route(sv, sandbox);
+	if (!journal->is_snapshotting) /* else when it is thawed */
+		sv_emit_route(sv, sandbox, true);
 	sv_emit_event(sv, "sandbox-adopted", sandbox, NULL);
 	sv_report(sv, sandbox);
 }
@@ -390,6 +442,9 @@ void sv_on_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbox, con
 	case SV_WRITE_WAKE:
 		sv_sleep_journal_failed(sv, sandbox, err);
 		return;
+	case SV_WRITE_SNAPSHOT:
+		sv_snapshot_journal_failed(sv, sandbox, err);
+		return;
 	case SV_WRITE_NONE:
 		return;
 	}
@@ -399,7 +454,7 @@ void sv_on_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struc
 {
 	enum sv_state state = sandbox->journal.state;
 
-	if (sv_sleep_result(sv, sandbox, event))
+	if (sv_sleep_result(sv, sandbox, event) || sv_snapshot_result(sv, sandbox, event))
 		return;
 	if (event->type == SV_EV_JOURNALLED && state == SV_IMAGE && sandbox->accepting)
 		accepted(sv, sandbox);
@@ -417,14 +472,18 @@ void sv_on_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struc
 		spawned(sv, sandbox, event);
 	else if (event->type == SV_EV_VMM_JAILED && state == SV_VMM)
 		jailed(sv, sandbox, event);
+	else if (event->type == SV_EV_VMM_STARTED && state == SV_VMM && is_restore(sandbox))
+		restored(sv, sandbox);
 	else if (event->type == SV_EV_VMM_STARTED && state == SV_VMM)
 		to_kernel(sv, sandbox);
-	else if (event->type == SV_EV_VMM_USERSPACE && (state == SV_VMM || state == SV_KERNEL))
+	else if (event->type == SV_EV_VMM_USERSPACE && !is_restore(sandbox) && (state == SV_VMM || state == SV_KERNEL))
 		to_guest(sv, sandbox);
 	else if (event->type == SV_EV_GUEST_HELLO)
 		guest_hello(sv, sandbox, event);
-	else if (event->type == SV_EV_GUEST_CONFIGURED && state == SV_GUEST && sandbox->hello_seen)
+	else if (event->type == SV_EV_GUEST_CONFIGURED && state == SV_GUEST && sandbox->hello_seen && !sandbox->awaits_thaw)
 		configured(sv, sandbox, event->err);
+	else if (event->type == SV_EV_THAWED && state == SV_GUEST && sandbox->awaits_thaw)
+		thawed(sv, sandbox, event->err);
 	else if (event->type == SV_EV_SETUP_DONE && state == SV_SETUP)
 		setup_done(sv, sandbox, event->err);
 	else if (event->type == SV_EV_ADOPTED && state == SV_ADOPTING)
@@ -458,7 +517,9 @@ void sv_on_deadline(struct supervisor *sv, struct sv_sandbox *sandbox)
 
 	switch (state) {
 	case SV_RUNNING:
-		if (!sv_pause_at_end(sv, sandbox))
+		if (sv_snapshot_holds(sandbox))
+			sandbox->deadline_usec = sv->now.mono_usec + USEC_PER_SEC;
+		else if (!sv_pause_at_end(sv, sandbox))
 			sv_end(sv, sandbox, END_TIMEOUT, NULL);
 		return;
 	case SV_PAUSING:

@@ -32,6 +32,7 @@ struct supervisor *supervisor_free(struct supervisor *sv)
 	while (sv->sandboxes)
 		sv_sandbox_remove(sv, sv->sandboxes);
 	sv_graves_free(sv);
+	sv_snapshots_free(sv);
 	image_list_deinit(&sv->capacity.images);
 	reconcile_free(sv->reconcile);
 	free(sv);
@@ -195,6 +196,10 @@ static void on_message(struct supervisor *sv, const struct sv_event *event)
 		sv_on_pause(sv, event->pause);
 	else if (event->type == SV_EV_RESUME)
 		sv_on_resume(sv, event->resume);
+	else if (event->type == SV_EV_SNAPSHOT)
+		sv_on_snapshot(sv, event->take);
+	else if (event->type == SV_EV_DROP_SNAPSHOT)
+		sv_on_drop_snapshot(sv, event->drop);
 	else if (event->type == SV_EV_REPORT_ACK)
 		sv_on_report_ack(sv, event->ack);
 	else if (event->type == SV_EV_LEASE)
@@ -233,6 +238,8 @@ static void tick(struct supervisor *sv)
 
 	for (sandbox = sv->sandboxes; sandbox; sandbox = next) {
 		next = sandbox->hh.next;
+		if (sandbox->snapshot_deadline_usec <= sv->now.mono_usec)
+			sv_snapshot_deadline(sv, sandbox);
 		if (sandbox->deadline_usec <= sv->now.mono_usec)
 			sv_on_deadline(sv, sandbox);
 	}
@@ -244,6 +251,9 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	switch (event->type) {
 	case SV_EV_LOAD:
 		load(sv, event->journal);
+		return;
+	case SV_EV_LOAD_SNAPSHOT:
+		sv_snapshot_load(sv, event->snapshot);
 		return;
 	case SV_EV_LOAD_BAD:
 		load_bad(sv, event->sandbox);
@@ -263,6 +273,8 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	case SV_EV_NETWORK_UPDATE:
 	case SV_EV_PAUSE:
 	case SV_EV_RESUME:
+	case SV_EV_SNAPSHOT:
+	case SV_EV_DROP_SNAPSHOT:
 	case SV_EV_REPORT_ACK:
 	case SV_EV_LEASE:
 	case SV_EV_REFUSED:
@@ -289,7 +301,12 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	case SV_EV_REMOVED:
 	case SV_EV_SNAPSHOT_DONE:
 	case SV_EV_THAWED:
+	case SV_EV_SNAPSHOT_TAKEN:
+	case SV_EV_SNAPSHOT_KEPT:
 		on_sandbox_event(sv, event);
+		return;
+	case SV_EV_SNAPSHOT_DROPPED:
+		sv_on_snapshot_dropped(sv, event);
 		return;
 	case SV_EV_TICK:
 		tick(sv);
@@ -307,7 +324,7 @@ static int64_t next_deadline(const struct supervisor *sv)
 	if (!sv->started || err_is_set(&sv->unreadable))
 		return next;
 	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next)
-		next = MIN(next, sandbox->deadline_usec);
+		next = MIN(next, MIN(sandbox->deadline_usec, sandbox->snapshot_deadline_usec));
 	return next;
 }
 
@@ -357,12 +374,24 @@ size_t supervisor_list(const struct supervisor *sv, char (*ret)[ID_SIZE], size_t
 	return n;
 }
 
+bool supervisor_keeps_image(const struct supervisor *sv, const char *digest)
+{
+	const struct sv_snapshot *snapshot;
+
+	for (snapshot = sv->snapshots; snapshot; snapshot = snapshot->hh.next)
+		if (!strcmp(snapshot->info.image_digest, digest))
+			return true;
+	return false;
+}
+
 void supervisor_count(const struct supervisor *sv, struct sv_counts *ret)
 {
 	const struct sv_sandbox *sandbox;
 
 	*ret = sv->counts;
 	ret->welcomed = sv->welcomed;
+	ret->snapshots = HASH_COUNT(sv->snapshots);
+	ret->disk_mib = sv_snapshots_mib(sv);
 	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next) {
 		enum sv_state state = sandbox->journal.state;
 

@@ -22,6 +22,9 @@
  *
  * A paused sandbox (sleep.c) is a disk and a snapshot: no VM, no memory, no slot; it outlives agent and host.
  *
+ * A snapshot (snapshot.c) is a moment of a running sandbox that belongs to the node by itself, until the scheduler drops it.
+ * It is on the list (inventory, creates) only once it is durable. A sandbox may begin as it.
+ *
  * A start that failed for a passing reason before its guest ran keeps its disk for a while; a create of the next
  * generation takes it over and goes on at the stage that failed (keep.c).
  *
@@ -71,6 +74,7 @@ struct sv_config {
 	int64_t pause_timeout_usec; /* 300 s: PAUSE_FAILED; until a snapshot is written, and until a VM that was not thaws */
 	int64_t keep_usec; /* 60 s: how long a failed start's disk waits for the next attempt; 0: not at all */
 	bool pauses; /* the shell can take snapshots and restore them: said in the hello */
+	bool snapshots; /* and keep them by themselves: likewise */
 	uint32_t part_size;        /* PART_MAX: sandboxes in one part of an inventory */
 	uint32_t graves_max; /* 4096: ended or refused (sandbox, generation) remembered in memory */
 };
@@ -138,6 +142,9 @@ struct sv_journal {
 	int64_t life_end_mono_us; /* CLOCK_MONOTONIC, of vmm.host_boot_id's boot; 0: no limit */
 	uint32_t attempt;
 	bool is_waking;       /* SLEEPING, THAWING: of a wake, not of a pause */
+	char snapshot[ID_SIZE];           /* the last that was asked for; "": none was */
+	char snapshot_operation[ID_SIZE]; /* which asked for it */
+	bool is_snapshotting;             /* it is under way */
 	bool has_no_snapshot; /* of a LOAD: one that sleeps has lost its files */
 };
 void sv_journal_deinit(struct sv_journal *journal);
@@ -165,7 +172,9 @@ enum sv_exit {
 
 /* ---- events ---- */
 enum sv_event_type {
-	/* At start, before anything else: one LOAD per journal file, one LOAD_BAD per unreadable one, then START. */
+	/* At start, before anything else: one LOAD_SNAPSHOT per snapshot that is whole, one LOAD per journal file, one LOAD_BAD
+	 * per unreadable one, then START. */
+	SV_EV_LOAD_SNAPSHOT, /* snapshot */
 	SV_EV_LOAD, /* journal */
 	SV_EV_LOAD_BAD, /* sandbox: its record is torn. It is left alone, its name is refused, nothing is deleted */
 	SV_EV_START, /* start: the whole directory is unreadable when start.unreadable is set */
@@ -181,6 +190,8 @@ enum sv_event_type {
 	SV_EV_NETWORK_UPDATE, /* network_update */
 	SV_EV_PAUSE,      /* pause */
 	SV_EV_RESUME,     /* resume */
+	SV_EV_SNAPSHOT,      /* take */
+	SV_EV_DROP_SNAPSHOT, /* drop */
 	SV_EV_REPORT_ACK, /* ack */
 	SV_EV_LEASE,      /* lease */
 	SV_EV_REFUSED,    /* err: HELLO_NEEDED, NODE_ID_IN_USE, ... */
@@ -207,6 +218,9 @@ enum sv_event_type {
 	SV_EV_REMOVED,    /* err: files are left */
 	SV_EV_SNAPSHOT_DONE, /* err: it is not written, and the VM may be frozen, paused or neither */
 	SV_EV_THAWED,     /* err */
+	SV_EV_SNAPSHOT_TAKEN,   /* err: of TAKE_SNAPSHOT; the VM may be frozen, paused or neither, in both cases */
+	SV_EV_SNAPSHOT_KEPT,    /* kept */
+	SV_EV_SNAPSHOT_DROPPED, /* dropped; of the node */
 
 	SV_EV_TICK, /* actions.next_usec has come */
 	SV_EV_MAX_
@@ -239,6 +253,18 @@ struct sv_event {
 		const struct network_command *network_update;
 		const struct pause_command *pause;
 		const struct resume_command *resume;
+		const struct snapshot_command *take;
+		const char *drop; /* id of a snapshot */
+		const struct snapshot_info *snapshot;
+		struct {
+			const struct snapshot_info *info; /* complete; its id also where it failed */
+			const struct err *err;
+		} kept;
+		struct {
+			const char *snapshot;
+			bool answer; /* as in the action */
+			const struct err *err;
+		} dropped;
 		const struct report_ack *ack;
 		const struct lease_grant *lease;
 		const struct sv_capacity *capacity;
@@ -283,11 +309,11 @@ enum sv_action_type {
 	SV_DO_SAVE_EPOCH, /* epoch, leader: durable before the next action, as a journal write */
 
 	SV_DO_FETCH_IMAGE, /* spec: make the image of this digest and size present and verified -> IMAGE_DONE */
-	SV_DO_MAKE_DISK, /* spec -> DISK_DONE. An existing disk of an interrupted start is made again */
+	SV_DO_MAKE_DISK, /* spec -> DISK_DONE: an empty one, or a copy of its snapshot's. An existing disk of an interrupted start is made again */
 	SV_DO_MAKE_NETWORK, /* spec -> NETWORK_DONE. The same again for a sandbox that has it; REMOVE_FILES gives it back */
 	SV_DO_SET_NETWORK, /* spec: its network policy instead of the one in force, as a whole or not at all -> NETWORK_SET */
 	SV_DO_SPAWN_VMM, /* spec -> VMM_SPAWNED, then VMM_JAILED or VMM_EXITED with JAIL_FAILED; out of the agent's process group. vmm.run_dir is in the journal before */
-	SV_DO_START_VMM, /* spec, lease, restore: the start request with its descriptors, of the kernel or of the snapshot -> VMM_STARTED, or VMM_EXITED with START_FAILED */
+	SV_DO_START_VMM, /* spec, lease, restore: the start request with its descriptors, of the kernel, of its own snapshot (it slept) or of the one that spec names -> VMM_STARTED, or VMM_EXITED with START_FAILED */
 	SV_DO_RENEW_VMM, /* lease: its length 0 takes it off. No result: a VMM that does not hear of it ends itself */
 	SV_DO_ADOPT_VMM, /* vmm: find it by pidfd + start time + boot id, or by its control socket when pid is 0 -> ADOPTED */
 	SV_DO_CONFIGURE_GUEST, /* spec: hostname, env, clock -> GUEST_CONFIGURED */
@@ -297,9 +323,12 @@ enum sv_action_type {
 	SV_DO_STOP_VMM, /* power button over the control socket -> VMM_EXITED */
 	SV_DO_KILL_VMM, /* vmm: SIGKILL through the pidfd -> VMM_EXITED. pid 0 and no control socket: VANISHED at once */
 	SV_DO_SNAPSHOT, /* spec: the guest is frozen, the VMM paused, its memory and state in files beside the disk, all synced -> SNAPSHOT_DONE */
-	SV_DO_WAKE_GUEST, /* spec: as CONFIGURE_GUEST, and entropy; it stays frozen -> GUEST_CONFIGURED */
+	SV_DO_WAKE_GUEST, /* spec: time, network, entropy, and is_new; it stays frozen -> GUEST_CONFIGURED */
 	SV_DO_THAW, /* the VMM runs and the guest is thawed, which both may be already -> THAWED */
 	SV_DO_DROP_SNAPSHOT, /* its files, which nobody needs any more; no result */
+	SV_DO_TAKE_SNAPSHOT, /* snapshot, spec: as SNAPSHOT, and a copy of the disk, in an unfinished snapshot of that id; not synced -> SNAPSHOT_TAKEN */
+	SV_DO_KEEP_SNAPSHOT, /* snapshot: what was taken is made durable and whole -> SNAPSHOT_KEPT. CANCEL does not end it */
+	SV_DO_DROP_KEPT, /* snapshot_id, answer: all there is of it, unfinished or whole, after a KEEP_SNAPSHOT of it -> SNAPSHOT_DROPPED */
 	SV_DO_CANCEL, /* whatever long act of this sandbox is under way; no result is wanted */
 	SV_DO_REMOVE_FILES, /* the network slot, all files and sockets but the journal, and but the disk with keep_disk, the snapshot with keep_snapshot -> REMOVED */
 
@@ -308,6 +337,7 @@ enum sv_action_type {
 	SV_DO_SEND_INVENTORY, /* inventory */
 	SV_DO_SEND_REPORT,    /* report */
 	SV_DO_SEND_CAPACITY,  /* capacity */
+	SV_DO_SEND_DROPPED,   /* snapshot_id */
 	SV_DO_SEND_REFUSED,   /* err: STALE_EPOCH, SCHEDULER_SPLIT */
 	SV_DO_STAGE,          /* stage: into the telemetry spool */
 	SV_DO_NODE_EVENT, /* name: "sandbox-adopted", "sandbox-drift", ...: into the spool and the log; err may be set */
@@ -321,7 +351,12 @@ struct sv_action {
 	uint64_t generation;
 	struct sandbox_spec *spec; /* a reference of its own, where the comment says spec */
 	struct trace trace;        /* of the sandbox: for the guest, the envelope and the log */
+	struct snapshot_info *snapshot; /* owned, where the comment says snapshot */
 	union {
+		struct {
+			char snapshot_id[ID_SIZE];
+			bool answer; /* the scheduler asked */
+		};
 		struct {
 			struct sv_journal *record;
 			bool best_effort;
@@ -334,10 +369,12 @@ struct sv_action {
 		struct {
 			struct sv_vmm_id vmm;
 			struct sv_lease lease; /* START_VMM, RENEW_VMM */
-			bool restore; /* START_VMM */
+			bool restore; /* START_VMM: it does not boot, */
+			bool restore_own; /* and begins as its own snapshot, in which it slept */
 		};
 		int64_t timeout_usec;
 		bool ready;
+		bool is_new; /* WAKE_GUEST: it gets the sandbox's identity, for it had another */
 		struct {
 			bool keep_disk, keep_snapshot; /* REMOVE_FILES */
 		};
@@ -393,9 +430,13 @@ int supervisor_get(const struct supervisor *supervisor, const char *sandbox,
 /* Ids in no particular order; returns how many there are, of which at most `max` were written. */
 size_t supervisor_list(const struct supervisor *supervisor, char (*ret)[ID_SIZE], size_t max);
 
+/* Whether a snapshot needs the image of this digest. */
+bool supervisor_keeps_image(const struct supervisor *supervisor, const char *digest);
+
 struct sv_counts {
 	uint32_t starting, running, paused, stopping, ended, bad; /* sandboxes */
-	uint64_t memory_mib, disk_mib;                    /* taken, overhead included */
+	uint64_t memory_mib, disk_mib;                    /* taken, overhead and snapshots included */
+	uint32_t snapshots;                               /* that are kept */
 	uint32_t vcpus;
 	uint64_t refused, stale_epoch, drift, destroyed_for_drift;
 	bool welcomed;

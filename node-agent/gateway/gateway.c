@@ -170,7 +170,7 @@ static int find_route(struct call *call, struct err *reterr)
 		return err_set(reterr, FAIL_ACCESS_TOKEN_INVALID, EACCES,
 			"X-Access-Token is missing or is not the token of this sandbox.");
 	if (!route->ready)
-		return err_set(reterr, FAIL_SANDBOX_NOT_READY, EAGAIN, "The sandbox is starting.");
+		return err_set(reterr, FAIL_SANDBOX_NOT_READY, EAGAIN, "The sandbox starts, sleeps, or a snapshot of it is taken.");
 	if (target.port != GATEWAY_ENVD_PORT)
 		return err_set_at(reterr, STAGE_PORT, FAIL_UNSUPPORTED, ENOSYS, "Ports of a sandbox are not built yet.");
 	call->route = route_ref(route);

@@ -19,6 +19,7 @@
 #include "image/child.h"
 #include "image/newfile.h"
 
+#define COPY_MAX (64 << 20) /* of one call: a signal or the end of the process waits no longer */
 #define JOURNAL_MIB_MIN 128 /* from this size on the journal is 16 MiB; below, what mkfs thinks */
 
 static int disk_failed(struct err *reterr, int err_no, const char *what, const char *path)
@@ -81,7 +82,7 @@ static int copy_extent(int from, int to, off_t start, off_t end)
 	off_t in = start, out = start;
 
 	while (in < end) {
-		ssize_t n = copy_file_range(from, &in, to, &out, (size_t) (end - in), 0);
+		ssize_t n = copy_file_range(from, &in, to, &out, (size_t) MIN(end - in, (off_t) COPY_MAX), 0);
 
 		if (n < 0 && errno == EINTR)
 			continue;

@@ -15,6 +15,9 @@
  *   stubborn            neither power button nor croft-guest ends it; only force does
  *   mute                the control socket never answers
  *   slow                half a second between the steps of the start
+ *   sleeper             its guest can be frozen (in the modes above it cannot)
+ *   no-snapshot         likewise, and a snapshot is refused
+ *   held-snapshot       likewise, and a snapshot is never answered
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -160,7 +163,7 @@ static bool start(struct stub *stub, const Croft__VmmStart *request, int *fds, s
 	if (n_fds != want || stub->step != STEP_WAITING || stub->vsock_fd >= 0)
 		return false;
 	read_mode(stub, request, request->n_disks > 0 ? fds[disk] : -1);
-	can_freeze = is_mode(stub, "sleeper") || is_mode(stub, "no-snapshot");
+	can_freeze = is_mode(stub, "sleeper") || is_mode(stub, "no-snapshot") || is_mode(stub, "held-snapshot");
 	if (request->restore)
 		stub->server.is_frozen = true;
 	if (request->has_console && !is_mode(stub, "refuse"))
@@ -243,6 +246,8 @@ static void handle(
 	} else if (request->body_case == CROFT__VMM_REQUEST__BODY_SNAPSHOT) {
 		for (size_t i = 0; i < n_fds; i++)
 			(void)fd_write_all(fds[i], "snapshot", 8);
+		if (is_mode(stub, "held-snapshot"))
+			return; /* it never says that it is done */
 		if (is_mode(stub, "no-snapshot")) {
 			failure.code = snapshot_failed;
 			response.failure = &failure;

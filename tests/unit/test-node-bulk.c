@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "agent/sandbox.h"
@@ -122,6 +123,51 @@ START_TEST(a_journal_is_written_while_bulk_work_hangs)
 }
 END_TEST
 
+static void pause_other(const char *id, uint64_t memory_mib)
+{
+	struct sv_action action = { .type = SV_DO_JOURNAL_WRITE, .generation = 1 };
+
+	action.journal.record = calloc(1, sizeof(*action.journal.record));
+	memcpy(action.sandbox, id, ID_SIZE);
+	memcpy(action.journal.record->sandbox, id, ID_SIZE);
+	sandbox_queue(&agent, &action);
+	action = (struct sv_action){ .type = SV_DO_SNAPSHOT, .generation = 1, .spec = spec_new() };
+	memcpy(action.sandbox, id, ID_SIZE);
+	action.spec->memory_mib = memory_mib;
+	sandbox_queue(&agent, &action);
+	sandbox_run_queues(&agent);
+}
+
+/* Each sees the space that is free before any of them has written: what all of them may yet write has to fit. */
+START_TEST(pauses_at_once_share_the_space)
+{
+	static const enum fail_code codes[] = { FAIL_GUEST_FREEZE_FAILED, FAIL_SNAPSHOT_FAILED }; /* it has no guest here */
+	bool ended = false, hung = false;
+	const struct post *post;
+	struct statvfs fs;
+	uint64_t free_mib;
+
+	ck_assert_int_eq(statvfs(dir, &fs), 0);
+	free_mib = (uint64_t)fs.f_bavail * fs.f_frsize >> 20;
+	ck_assert_uint_gt(free_mib, 1000);
+	ck_assert_int_eq(worker_submit(agent.bulk, 0, run_hang, done_hang, &ended), 0);
+	pause_other(ID, free_mib / 10 * 6);
+	until_written(&hung);
+	pause_other("bbbbbbbbbbbbbbbbbbbb", free_mib / 10 * 6);
+	until_written(&hung);
+	(void)close(hold[1]);
+	loop_until(agent.base, &ended);
+	for (size_t i = 0; i < ARRAY_LEN(codes); i++) {
+		while (!(post = STAILQ_FIRST(&agent.posts)))
+			ck_assert_int_ge(event_base_loop(agent.base, EVLOOP_ONCE), 0);
+		ck_assert_int_eq(post->type, SV_EV_SNAPSHOT_DONE);
+		ck_assert_int_eq(post->err.code, codes[post->sandbox[0] == 'b']);
+		STAILQ_REMOVE_HEAD(&agent.posts, link);
+		free((void *)(uintptr_t)post);
+	}
+}
+END_TEST
+
 /* A big file is gone by its name at once; its blocks wait for the bulk thread. */
 START_TEST(a_big_file_goes_without_waiting)
 {
@@ -166,6 +212,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_journal_is_written_while_bulk_work_hangs);
 	tcase_add_test(tcase, a_big_file_goes_without_waiting);
+	tcase_add_test(tcase, pauses_at_once_share_the_space);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
 }

@@ -159,6 +159,15 @@ static void on_inventory(struct rig *rig, const Croft__Inventory *message)
 		keep_report(rig, &inventory.sandboxes[i])->in_inventory = true;
 		memset(&inventory.sandboxes[i], 0, sizeof(inventory.sandboxes[i]));
 	}
+	ck_assert_uint_le(inventory.n_snapshots, RIG_SNAPSHOTS);
+	rig->n_snapshots = (unsigned int)inventory.n_snapshots;
+	for (size_t i = 0; i < inventory.n_snapshots; i++)
+		rig->snapshots[i] = inventory.snapshots[i];
+	if (!rig->wants_no_snapshots && inventory.n_snapshots) {
+		set.snapshots = calloc(inventory.n_snapshots, sizeof(*set.snapshots));
+		for (size_t i = 0; i < inventory.n_snapshots; i++)
+			memcpy(set.snapshots[set.n_snapshots++], inventory.snapshots[i].id, ID_SIZE);
+	}
 	set.complete = inventory.complete;
 	set.part = inventory.part;
 	set.inventory = inventory.number;
@@ -301,6 +310,9 @@ static void on_message(
 		break;
 	case CROFT__ENVELOPE__BODY_CAPACITY:
 		on_capacity(rig, envelope->capacity);
+		break;
+	case CROFT__ENVELOPE__BODY_SNAPSHOT_DROPPED:
+		ck_assert_int_eq(snapshot_dropped_decode(envelope->snapshot_dropped, rig->dropped, &err), 0);
 		break;
 	case CROFT__ENVELOPE__BODY_IMAGE_REQUEST:
 		on_image_request(rig, envelope->image_request);
@@ -606,6 +618,22 @@ void rig_resume(struct rig *rig, const char *sandbox, const char *operation, uin
 	(void)snprintf(command.sandbox, sizeof(command.sandbox), "%s", sandbox);
 	(void)snprintf(command.operation, sizeof(command.operation), "%s", operation);
 	RIG_SEND(rig, RESUME, resume, resume_command_encode(&command), 0);
+}
+
+void rig_snapshot(
+	struct rig *rig, const char *sandbox, const char *operation, uint64_t number, const char *snapshot)
+{
+	struct snapshot_command command = { .generation = 1, .number = number };
+
+	(void)snprintf(command.sandbox, sizeof(command.sandbox), "%s", sandbox);
+	(void)snprintf(command.operation, sizeof(command.operation), "%s", operation);
+	(void)snprintf(command.snapshot, sizeof(command.snapshot), "%s", snapshot);
+	RIG_SEND(rig, SNAPSHOT, snapshot, snapshot_command_encode(&command), 0);
+}
+
+void rig_drop_snapshot(struct rig *rig, const char *snapshot)
+{
+	RIG_SEND(rig, DROP_SNAPSHOT, drop_snapshot, drop_snapshot_encode(snapshot), 0);
 }
 
 /* ---- questions ---- */

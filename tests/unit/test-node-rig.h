@@ -18,6 +18,7 @@
 
 #define RIG_RECORDS 512
 #define RIG_SANDBOXES 8
+#define RIG_SNAPSHOTS 4
 #define RIG_IMAGE_SIZE 8192
 #define RIG_STREAM 65536
 
@@ -49,6 +50,10 @@ struct rig {
 	bool has_capacity;
 	struct rig_sandbox sandboxes[RIG_SANDBOXES];
 	unsigned int n_sandboxes;
+	struct snapshot_info snapshots[RIG_SNAPSHOTS]; /* of the last inventory */
+	unsigned int n_snapshots;
+	bool wants_no_snapshots; /* the desired set names none */
+	char dropped[ID_SIZE];   /* the last that the node says is gone */
 	bool keep_reports;  /* do not acknowledge */
 	struct err refused; /* what the node refused last */
 
@@ -95,6 +100,9 @@ void rig_create_again(
 void rig_destroy(struct rig *rig, const char *sandbox, const char *reason);
 void rig_pause(struct rig *rig, const char *sandbox, const char *operation, uint64_t number);
 void rig_resume(struct rig *rig, const char *sandbox, const char *operation, uint64_t number);
+void rig_snapshot(
+	struct rig *rig, const char *sandbox, const char *operation, uint64_t number, const char *snapshot);
+void rig_drop_snapshot(struct rig *rig, const char *snapshot);
 struct sandbox_spec *rig_spec(struct rig *rig);
 void rig_send(struct rig *rig, Croft__Envelope *envelope, uint64_t deadline_ms);
 struct rig_sandbox *rig_find(struct rig *rig, const char *sandbox);
