@@ -520,6 +520,57 @@ START_TEST(test_its_life_ends_in_sleep)
 }
 END_TEST
 
+/* It has its disk already: one that fills up keeps nobody asleep. What keeps every VM from running does. */
+START_TEST(test_a_wake_under_disk_pressure)
+{
+	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4 }, .disk_free_mib = 0 };
+
+	(void)err_set(&capacity.unschedulable, _i ? FAIL_KVM_UNAVAILABLE : FAIL_DISK_PRESSURE, 0, "no");
+	drive(SV_RUNNING, NULL, 0);
+	drive_sleep(SV_PAUSED);
+	feed((struct sv_event){ .type = SV_EV_CAPACITY, .capacity = &capacity });
+	resume_as(RESUME_OP, 0);
+	ck_assert_int_eq(state(), _i ? SV_PAUSED : SV_WAKE_NETWORK);
+	if (_i)
+		ck_assert_int_eq(report()->update_failure.code, FAIL_KVM_UNAVAILABLE);
+	create_as("ffffffffffffffffffff", 1, 1, spec_make(1000, NULL, 0), 0);
+	ck_assert_int_eq(report()->failure.code, _i ? FAIL_KVM_UNAVAILABLE : FAIL_DISK_PRESSURE);
+}
+END_TEST
+
+/* Who gives it more time gives it as many tries at the new end as at the first. */
+START_TEST(test_a_longer_life_has_its_own_tries)
+{
+	struct update_command update = { .generation = 1, .timeout_s = 100, .operation = RESUME_OP };
+	struct sandbox_spec *spec = spec_make(1000, NULL, 20);
+	struct err err = ERR_NULL;
+
+	(void)err_set(&err, FAIL_SNAPSHOT_FAILED, ENOSPC, "no space");
+	memcpy(update.sandbox, ID, ID_SIZE);
+	spec->auto_pause = true;
+	create_as(ID, 1, 1, spec, 0);
+	feed_of(SV_EV_IMAGE_DONE, NULL);
+	feed_of(SV_EV_DISK_DONE, NULL);
+	feed_network(true, NULL);
+	feed_spawned();
+	feed_jailed(true, "simulated");
+	feed_of(SV_EV_VMM_USERSPACE, NULL);
+	feed_guest(SV_EV_GUEST_HELLO, NULL);
+	feed_of(SV_EV_GUEST_CONFIGURED, NULL);
+	journalled(ID, 1);
+	later(21 * USEC_PER_SEC);
+	for (int i = 0; i < 4 + 5; i++) {
+		ck_assert_int_eq(state(), SV_PAUSING);
+		feed_of(SV_EV_SNAPSHOT_DONE, &err);
+		feed_of(SV_EV_THAWED, NULL);
+		if (i == 3)
+			feed((struct sv_event){ .type = SV_EV_UPDATE, .epoch = 1, .update = &update });
+		later((i == 3 ? 101 : 61) * USEC_PER_SEC);
+	}
+	ck_assert_int_eq(state(), SV_KILLING);
+}
+END_TEST
+
 static void add_sleep_tests(TCase *tcase)
 {
 	tcase_add_test(tcase, test_to_sleep_and_awake);
@@ -540,4 +591,6 @@ static void add_sleep_tests(TCase *tcase)
 	tcase_add_test(tcase, test_its_room_is_taken_again_by_admission);
 	tcase_add_loop_test(tcase, test_every_state_of_sleep_has_a_limit, 0, ARRAY_LEN(sleep_limits));
 	tcase_add_loop_test(tcase, test_its_life_ends_in_sleep, 0, 2);
+	tcase_add_loop_test(tcase, test_a_wake_under_disk_pressure, 0, 2);
+	tcase_add_test(tcase, test_a_longer_life_has_its_own_tries);
 }
