@@ -670,3 +670,9 @@ void fleet_count(const struct fleet *fleet, struct fleet_counts *ret);
 struct place_explanation;
 int fleet_explain(const struct fleet *fleet, const char *pool, const struct sandbox_spec *spec,
 	const struct sandbox_wish *wish, struct place_explanation *ret); /* 0, or -ENOENT: no such pool */
+/* What place_capacity() fills: place/capacity.h. 0, -ENOENT or -ENOMEM. */
+struct place_copy;
+int fleet_place_copy(const struct fleet *fleet, const char *pool, const char *digest, struct place_copy **ret);
+/* place_pool_room(): place/capacity.h */
+struct place_room;
+bool fleet_pool_room(const struct fleet *fleet, const char *pool, struct place_room *ret_total, struct place_room *ret_used);

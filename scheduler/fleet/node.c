@@ -35,12 +35,24 @@ static bool has_fact(const struct node *node)
 	return false;
 }
 
+static enum place_absence absence_of(const struct node *node)
+{
+	if (node->record.revoked)
+		return PLACE_REMOVED;
+	if (node->link != NODE_READY || node->session == 0 || !node->is_known)
+		return PLACE_NOT_CONNECTED;
+	if (node->record.facts[NODE_CORDONED].is_set)
+		return PLACE_CORDONED;
+	return node->record.facts[NODE_DRAINING].is_set ? PLACE_DRAINING : PLACE_QUARANTINED;
+}
+
 void fleet_node_update_place(struct fleet *fleet, struct node *node)
 {
 	uint32_t max_starts = fleet_learn_max_starts(node);
 	struct place_node_facts facts = {
 		.connected = node->link == NODE_READY && node->session != 0 && node->is_known,
 		.allowed = !has_fact(node),
+		.absence = absence_of(node),
 		.unable = node->unschedulable.code,
 		.ill_permille = fleet_learn_ill_permille(node),
 		.busy = fleet->now.mono_usec < node->busy_until_usec,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fleet/internal.h"
+#include "place/capacity.h"
 
 static void view_sandbox(const struct sandbox *sandbox, struct fleet_sandbox_view *ret)
 {
@@ -140,4 +141,14 @@ int fleet_explain(const struct fleet *fleet, const char *pool, const struct sand
 	memcpy(demand.image_digest, spec->image_digest, sizeof(demand.image_digest));
 	place_explain(fleet->place, pool, &demand, ret);
 	return 0;
+}
+
+int fleet_place_copy(const struct fleet *fleet, const char *pool, const char *digest, struct place_copy **ret)
+{
+	return place_copy_new(ret, fleet->place, pool, digest);
+}
+
+bool fleet_pool_room(const struct fleet *fleet, const char *pool, struct place_room *ret_total, struct place_room *ret_used)
+{
+	return place_pool_room(fleet->place, pool, ret_total, ret_used);
 }

@@ -35,6 +35,19 @@ const char *place_constraint_name(enum place_constraint constraint)
 								: "none";
 }
 
+static const char *const absence_names[PLACE_ABSENCE_MAX_] = {
+	[PLACE_NOT_CONNECTED] = "not_connected",
+	[PLACE_CORDONED] = "cordoned",
+	[PLACE_DRAINING] = "draining",
+	[PLACE_QUARANTINED] = "quarantined",
+	[PLACE_REMOVED] = "removed",
+};
+
+const char *place_absence_name(enum place_absence absence)
+{
+	return (unsigned int)absence < PLACE_ABSENCE_MAX_ ? absence_names[absence] : "none";
+}
+
 struct quantity {
 	uint64_t asked, available, total;
 };
@@ -151,6 +164,9 @@ static void say_quantity(struct place_explanation *why, const char *unit, bool i
 			"Ask for at most %llu%s (%s), or add a node that has %llu%s.",
 			(unsigned long long)why->largest_total, unit, what,
 			(unsigned long long)why->asked, unit);
+	else if (why->largest == 0)
+		say_change(why, "Free %llu%s (%s) on node %s, or add a node.", (unsigned long long)why->asked, unit, what,
+			why->nearest);
 	else
 		say_change(why,
 			"Ask for at most %llu%s (%s), or free %llu%s on node %s, or add a node.",

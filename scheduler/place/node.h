@@ -156,6 +156,8 @@ struct place_tenant *place_tenant_find(const struct place *place, const char *na
 struct place_pool *place_pool_find(const struct place *place, const char *name);
 bool place_profile_matches(const struct place_profile *profile, const struct place_demand *demand,
 	enum place_constraint *ret_miss);
+/* As a node of another struct place has it: its profile's text. 0 or -ENOMEM. */
+int place_node_copy_profile(struct place_node *node, const char *text);
 /* Puts what changed about the node into the indexes. */
 void place_node_reindex(struct place_node *node);
 

@@ -62,10 +62,22 @@ struct place_demand {
 	size_t n_excluded;
 };
 
+/* Why a node's state excludes it; for people, who are told what would bring it back. */
+enum place_absence {
+	PLACE_NOT_CONNECTED,
+	PLACE_CORDONED,
+	PLACE_DRAINING,
+	PLACE_QUARANTINED,
+	PLACE_REMOVED, /* for good: no part of any total */
+	PLACE_ABSENCE_MAX_
+};
+const char *place_absence_name(enum place_absence absence); /* "not_connected", ... */
+
 /* What may change about a node without a decision. */
 struct place_node_facts {
 	bool connected;        /* link ready */
 	bool allowed;          /* none of cordoned, draining, quarantined */
+	enum place_absence absence; /* why, where it is not connected or not allowed */
 	enum fail_code unable; /* why, in the node's own words; FAIL_NONE: able */
 	bool busy;             /* in its back-off after a refusal */
 	uint32_t ill_permille; /* share of its recent starts that failed by its own fault; costs score */

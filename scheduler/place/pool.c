@@ -94,10 +94,9 @@ static char *profile_text(const char *cpu_class, const struct sandbox_field *lab
 	return text;
 }
 
-static struct place_profile *profile_make(struct place_pool *pool, const char *cpu_class,
-	const struct sandbox_field *labels, size_t n)
+/* Takes the text over; NULL is -ENOMEM's. */
+static struct place_profile *profile_make(struct place_pool *pool, char *text)
 {
-	char *text = profile_text(cpu_class, labels, n);
 	struct place_profile *profile = NULL;
 
 	if (!text)
@@ -446,14 +445,12 @@ void place_node_remove(struct place *place, struct place_node *node)
 	node_free(node);
 }
 
-int place_node_set_profile(struct place *place, struct place_node *node, const char *cpu_class,
-	const struct sandbox_field *labels, size_t n_labels)
+static int set_profile(struct place_node *node, char *text)
 {
-	struct place_profile *profile = profile_make(node->pool, cpu_class, labels, n_labels);
+	struct place_profile *profile = profile_make(node->pool, text);
 	struct place_profile *former = node->profile;
 	int r;
 
-	(void)place;
 	if (!profile)
 		return -ENOMEM;
 	if (profile == former)
@@ -466,6 +463,18 @@ int place_node_set_profile(struct place *place, struct place_node *node, const c
 		profile_drop(node->pool, former);
 	}
 	return r;
+}
+
+int place_node_set_profile(struct place *place, struct place_node *node, const char *cpu_class,
+	const struct sandbox_field *labels, size_t n_labels)
+{
+	(void)place;
+	return set_profile(node, profile_text(cpu_class, labels, n_labels));
+}
+
+int place_node_copy_profile(struct place_node *node, const char *text)
+{
+	return set_profile(node, strdup(text));
 }
 
 int place_node_set(
