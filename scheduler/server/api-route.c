@@ -110,6 +110,20 @@ const struct api_route api_routes[] = {
 		"dropped what_if`}: `low` and `high` bound an interval of 95 %, `saved` are failures apart from `failed`, whose start was ready at "
 		"a later attempt: no caller saw them, `codes` are the three commonest with owner, remedy and the latest example, `complete` is false where older "
 		"facts of that time were dropped, and how many in all; or {`sandbox state trace attempts records failure`}" },
+	{ "GET", "/v1/capacity", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_capacity,
+		"How many more sandboxes of a shape fit now, per pool: found by filling a copy of the pool with the placement itself.",
+		"query `pool` (all that the key reaches), `vcpus memoryMB diskSizeMB` (as a create's), `template` and `tenant` (whose it is, "
+		"when it is not everybody's), `region`, `cpuClass`, `labels` (`K=V,K=V`); and what might be: `if_vcpus if_memoryMB if_diskSizeMB` "
+		"(another shape), `if_overcommit` (percent), `if_nodes` (more of them, empty) of `if_node_cpus if_node_memoryMB if_node_diskMB "
+		"if_node_sandboxes` (each as the pool's largest node by default)",
+		"200 {`shape`, `if` (null where nothing was asked), `pools`: [{`pool customer overcommit_percent fits waiting nodes fitting "
+		"excluded total used stops change if forecast`}], `as_of`}: `waiting` fit besides when start slots and back-offs are over; `excluded` are "
+		"nodes that take none now, by constraint; `stops` says what each node stops at when no more fits and what is left there, by "
+		"constraint or state {`by nodes memory_mib vcpus disk_mib sandboxes`}; `change`, what would make room for one more then; `if` "
+		"{`fits waiting more`}; `forecast` {`verdict`: \"grows\", \"none\" (no trend; of a resource \"falls\" too), \"too_short\" (less than 7 days known), `by`, "
+		"`runs_out earliest latest` (of `by`, the resource that runs out first; an interval of 95 %, `latest` null where it has no "
+		"end), `resources`: [{`resource verdict days p level limit per_day per_day_low per_day_high runs_out earliest latest`}]}: of the "
+		"busiest hour of each of the last 30 days" },
 
 	{ "GET", "/v1/templates", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_template_list,
 		"Templates of this tenant and everybody's.", "",

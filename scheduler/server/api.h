@@ -207,6 +207,7 @@ void api_snapshot_list(struct api_request *req);
 void api_snapshot_delete(struct api_request *req);
 void api_sandbox_fork(struct api_request *req);
 void api_explain(struct api_request *req);
+void api_capacity(struct api_request *req);
 void api_node_list(struct api_request *req);
 void api_node_get(struct api_request *req);
 void api_node_revoke(struct api_request *req);

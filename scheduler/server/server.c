@@ -17,6 +17,7 @@
 #include "pb/store.pb-c.h"
 #include "server/api.h"
 #include "server/codec.h"
+#include "server/forecast.h"
 #include "server/images.h"
 #include "server/link.h"
 #include "server/ops.h"
@@ -158,6 +159,8 @@ static int open_parts(struct server *server, struct err *reterr)
 
 	r = worker_new(&server->worker, server->base, reterr);
 	if (r == 0)
+		r = worker_new(&server->planner, server->base, reterr);
+	if (r == 0)
 		r = telemetry_new(&server->telemetry, server, reterr);
 	if (r == 0)
 		r = shell_new(&server->shell, server, reterr);
@@ -165,6 +168,8 @@ static int open_parts(struct server *server, struct err *reterr)
 		r = shell_load(server->shell, reterr);
 	if (r == 0)
 		r = telemetry_load(server->telemetry, reterr);
+	if (r == 0)
+		r = forecast_new(&server->forecast, server, reterr);
 	if (r == 0)
 		r = images_new(&server->images, server, reterr);
 	if (r == 0)
@@ -234,8 +239,10 @@ void server_free(struct server *server)
 	images_free(server->images);
 	store_close(server->store); /* what was handed over is durable from here on */
 	shell_free(server->shell);
+	forecast_free(server->forecast);
 	telemetry_free(server->telemetry);
 	worker_free(server->worker);
+	worker_free(server->planner);
 	registry_deinit(&server->registry);
 	explicit_bzero(&server->keys, sizeof(server->keys));
 	if (server->zmq)

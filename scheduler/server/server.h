@@ -2,7 +2,7 @@
  *
  * The scheduler's one root object. Every module of this folder gets a borrowed pointer to it and reaches the
  * others through it; server.c makes them in the written order and takes them down in the reverse. Everything
- * runs on the loop thread; only the store's writer, the worker and the ZAP handler have threads of their own.
+ * runs on the loop thread; only the store's writer, the workers and the ZAP handler have threads of their own.
  */
 #pragma once
 
@@ -67,7 +67,10 @@ struct server {
 	struct store *store;
 	struct registry registry;
 	struct worker *worker;
+	struct worker *planner; /* what is only computed, and may take seconds */
+	unsigned int n_plans;   /* that it has */
 	struct telemetry *telemetry;
+	struct forecast *forecast;
 	struct shell *shell; /* owns the fleet */
 	struct link *link;
 	struct images *images;
