@@ -19,6 +19,8 @@
 
 static void print_help(const struct command *command, const struct arg *args, size_t n)
 {
+	bool has_output = false;
+
 	(void) printf("usage: croft %s%s%s\n\n%s\n\noptions:\n", command->name, *command->usage ? " " : "", command->usage,
 		command->what);
 	for (size_t i = 0; i < n; i++) {
@@ -28,9 +30,11 @@ static void print_help(const struct command *command, const struct arg *args, si
 			args[i].letter ? args[i].letter : ' ', args[i].letter ? "," : " ", args[i].name,
 			args[i].value ? " " : "", args[i].value ? args[i].value : "");
 		(void) printf("  %-28s %s\n", left, args[i].help);
+		has_output = has_output || args[i].type == ARG_OUTPUT;
 	}
-	(void) printf("  %-28s %s\n  %-28s %s\n", "-o, --output json|text", "How the result is printed.", "-h, --help",
-		"Print this.");
+	if (!has_output)
+		(void) printf("  %-28s %s\n", "-o, --output json|text", "How the result is printed.");
+	(void) printf("  %-28s %s\n", "-h, --help", "Print this.");
 }
 
 int args_complain(const struct command *command, const char *fmt, ...)
@@ -103,6 +107,19 @@ bool args_is_text(const char *text)
 	return json != NULL;
 }
 
+static bool set_form(enum output *form, const char *text)
+{
+	static const char *const names[] = { [OUTPUT_TEXT] = "text", [OUTPUT_JSON] = "json", [OUTPUT_CSV] = "csv",
+		[OUTPUT_LINES] = "jsonl" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (!strcmp(names[i], text)) {
+			*form = (enum output) i;
+			return true;
+		}
+	return false;
+}
+
 static bool set_arg(const struct arg *arg, const char *text)
 {
 	const char *rest = "";
@@ -124,6 +141,8 @@ static bool set_arg(const struct arg *arg, const char *text)
 		return add_pair(arg->to, text);
 	case ARG_TEXTS:
 		return add_text(arg->to, text);
+	case ARG_OUTPUT:
+		return set_form(arg->to, text);
 	}
 	return false;
 }
@@ -173,6 +192,8 @@ static const char *expected(enum arg_type type)
 		return "a time above 0 like 90s, 15m or 2h";
 	case ARG_PAIRS:
 		return "NAME=VALUE";
+	case ARG_OUTPUT:
+		return "text, json, csv or jsonl";
 	case ARG_FLAG:
 	case ARG_STRING:
 	case ARG_TEXTS:

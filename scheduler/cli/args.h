@@ -17,7 +17,14 @@ enum arg_type {
 	ARG_DURATION, /* int64_t *, microseconds, above 0 */
 	ARG_PAIRS,    /* json_t **, an object; K=V, may be repeated */
 	ARG_TEXTS,    /* json_t **, an array; may be repeated */
+	ARG_OUTPUT,   /* enum output *; in place of the -o that every command has */
 };
+
+enum output { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_CSV, OUTPUT_LINES };
+
+/* The row of a command whose result is a list of rows, for programs that want no tree. */
+#define ARG_OUTPUT_ROW(to) \
+	{ "output", 'o', ARG_OUTPUT, to, "FORM", "How the result is printed: text, json, csv, or jsonl (JSON lines)." }
 
 struct arg {
 	const char *name;

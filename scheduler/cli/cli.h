@@ -60,6 +60,7 @@ int sandbox_resume(struct cli *cli, const struct command *command, int argc, cha
 int sandbox_snapshot(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_fork(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_stages(struct cli *cli, const struct command *command, int argc, char **argv);
+int capacity(struct cli *cli, const struct command *command, int argc, char **argv);
 int stages(struct cli *cli, const struct command *command, int argc, char **argv);
 
 /* Runs the command that argv[0], argv[1].. name. */

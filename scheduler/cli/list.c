@@ -19,7 +19,7 @@ int only_names(struct cli *cli, const struct command *command, int n, int *argc,
 	return -1;
 }
 
-static const char *member_text(const json_t *object, const char *path, char *buf, size_t size)
+const char *list_member(const json_t *object, const char *path, char *buf, size_t size)
 {
 	const char *dot = strchr(path, '.');
 	char outer[32];
@@ -44,7 +44,7 @@ struct table *list_table(const struct list_view *view, const json_t *list)
 		const char *cells[LIST_COLUMNS_MAX];
 
 		for (size_t i = 0; i < n; i++)
-			cells[i] = member_text(element, view->members[i], text[i], sizeof(text[i]));
+			cells[i] = list_member(element, view->members[i], text[i], sizeof(text[i]));
 		table_add(table, cells);
 	}
 	return table;

@@ -25,5 +25,11 @@ struct table *list_table(const struct list_view *view, const json_t *list);
 /* The whole command. */
 int list_run(struct cli *cli, const struct command *command, int argc, char **argv, const struct list_view *view);
 
+/* The text of a member, cleaned, as list_view names it; NULL when it is absent. */
+const char *list_member(const json_t *object, const char *path, char *buf, size_t size);
+/* A row per element of `list` (borrowed) with these members: OUTPUT_CSV, with their names as its first line; or a line of JSON
+ * per element, whole. EXIT_OK. */
+int list_rows(const json_t *list, const char *const *members, size_t n, enum output form);
+
 /* A line for each of the named members that is there. */
 void print_members(const json_t *object, const char *const *members, size_t n);

@@ -2,13 +2,13 @@
  *
  * croft stages: how often each stage of a start succeeds, what that makes of the whole, and whose the weakest one is.
  */
-#include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "cli/list.h"
+#include "cli/query.h"
 
 struct wish {
 	bool all;
@@ -16,21 +16,6 @@ struct wish {
 	uint64_t vcpus, memory_mib;
 	const char *pool, *node, *template_name, *version, *tenant, *what_if;
 };
-
-static void put(FILE *to, const char *name, const char *value)
-{
-	char *escaped = value ? curl_easy_escape(NULL, value, 0) : NULL;
-
-	if (escaped)
-		(void) fprintf(to, "&%s=%s", name, escaped);
-	curl_free(escaped);
-}
-
-static void put_number(FILE *to, const char *name, uint64_t value, const char *unit)
-{
-	if (value)
-		(void) fprintf(to, "&%s=%llu%s", name, (unsigned long long) value, unit);
-}
 
 /* The caller's; NULL when memory is short. */
 static char *query_of(const struct wish *wish)
@@ -42,15 +27,15 @@ static char *query_of(const struct wish *wish)
 	if (!to)
 		return NULL;
 	(void) fprintf(to, "scope=%s", wish->all ? "all" : "own");
-	put_number(to, "window", (uint64_t) wish->window_us / 1000, "ms");
-	put_number(to, "vcpus", wish->vcpus, "");
-	put_number(to, "memoryMB", wish->memory_mib, "");
-	put(to, "pool", wish->pool);
-	put(to, "node", wish->node);
-	put(to, "template", wish->template_name);
-	put(to, "version", wish->version);
-	put(to, "tenant", wish->tenant);
-	put(to, "what_if", wish->what_if);
+	query_put_number(to, "window", (uint64_t) wish->window_us / 1000, "ms");
+	query_put_number(to, "vcpus", wish->vcpus, "");
+	query_put_number(to, "memoryMB", wish->memory_mib, "");
+	query_put(to, "pool", wish->pool);
+	query_put(to, "node", wish->node);
+	query_put(to, "template", wish->template_name);
+	query_put(to, "version", wish->version);
+	query_put(to, "tenant", wish->tenant);
+	query_put(to, "what_if", wish->what_if);
 	if (fclose(to) != 0) {
 		free(text);
 		return NULL;

@@ -244,6 +244,15 @@ static void answer(struct http_request *req, const char *body)
 			"\"attempts\":0,\"failed\":0,\"saved\":0,\"skipped\":3,\"success\":null,\"codes\":[]}],\"product\":0.66666,"
 			"\"product_low\":0.3,\"product_high\":1.0,\"weakest\":\"vmm\",\"complete\":false,\"dropped\":7,"
 			"\"what_if\":{\"stage\":\"vmm\",\"success\":0.999,\"product\":0.999}}"), 0);
+	else if (!strncmp(path, "/v1/capacity", 12))
+		ck_assert_int_eq(http_respond_json(req, 200, "{\"shape\":{},\"if\":{\"nodes\":1},\"pools\":[{\"pool\":\"eu\","
+			"\"customer\":\"a,\\\"b\\\"\",\"fits\":7,\"waiting\":2,\"nodes\":3,\"fitting\":1,\"used\":{\"memory_mib\":5,"
+			"\"vcpus\":1,\"disk_mib\":2,\"sandboxes\":1},\"total\":{\"memory_mib\":10,\"vcpus\":8,\"disk_mib\":9,"
+			"\"sandboxes\":64},\"stops\":[{\"by\":\"cpu\",\"nodes\":2,\"memory_mib\":500,\"vcpus\":0,\"disk_mib\":7}],"
+			"\"change\":\"Add a node.\",\"if\":{\"fits\":9,\"more\":2},"
+			"\"forecast\":{\"verdict\":\"grows\",\"by\":\"cpu\",\"runs_out\":\"2027-01-02T00:00:00.000Z\","
+			"\"earliest\":\"2026-12-30T12:00:00.000Z\",\"latest\":null}},{\"pool\":\"us\",\"forecast\":{"
+			"\"verdict\":\"none\"}},{\"pool\":\"ap\",\"forecast\":{\"verdict\":\"too_short\"}}]}"), 0);
 	else if (!strcmp(path, "/v1/stages"))
 		ck_assert_int_eq(http_respond_json(req, 200, "{\"records\":[{\"stage\":\"vmm\",\"outcome\":\"failed\","
 			"\"took_us\":12000,\"attempt\":1,\"node\":\"n1\",\"failure\":{\"code\":\"KERNEL_MISSING\"}}]}"), 0);
@@ -626,6 +635,21 @@ static const struct {
 		"GET /v1/stages?scope=all&window=86400000ms&vcpus=2&memoryMB=1024&pool=a%26b&what_if=vmm%3A0.9 " },
 	{ "stages --window soon", "running", 2, NULL, "window", NULL },
 	{ "stages -o json", "running", 0, "\"product_low\"", NULL, NULL },
+	{ "capacity", "running", 0, "eu    7     2        3      1       5 of 10     1 of 8  2 of 9    1 of 64  9\n", NULL, NULL },
+	{ "capacity", "running", 0, "eu: 2 node(s) stop at cpu, with 500 MiB, 0 vCPUs and 7 MiB of disk left\n"
+		"eu: for one more then: Add a node.\n"
+		"eu: runs out of cpu on 2027-01-02 as it grows now (95 %: 2026-12-30 to never)\n"
+		"us: no trend: it does not grow beyond what chance explains\n"
+		"ap: less than seven whole days are known, too few for a trend\n", NULL, "GET /v1/capacity? " },
+	{ "capacity --pool a&b --vcpus 2 -m 1G --label k=v --label l=w --if-nodes 3 --if-node-memory 2G", "running", 0, "eu", NULL,
+		"GET /v1/capacity?pool=a%26b&labels=k%3Dv%2Cl%3Dw&vcpus=2&memoryMB=1024&if_nodes=3&if_node_memoryMB=2048 " },
+	{ "capacity -o csv", "running", 0, "pool,customer,overcommit_percent,fits,waiting", NULL, NULL },
+	{ "capacity -o csv", "running", 0, "\r\neu,\"a,\"\"b\"\"\",,7,2,3,1,10,8,9,64,5,1,2,1,9,,2,grows,cpu,2027-01-02T00:00:00.000Z,2026-12-30T12:00:00.000Z,\r\n", NULL, NULL },
+	{ "capacity --output jsonl", "running", 0, "{\"pool\":\"eu\",\"customer\"", NULL, NULL },
+	{ "capacity -o json", "running", 0, "\"shape\"", NULL, NULL },
+	{ "capacity -o yaml", "running", 2, NULL, "text, json, csv or jsonl", NULL },
+	{ "stages -o csv", "running", 2, NULL, "text or json", NULL },
+	{ "capacity more", "running", 2, NULL, "no arguments", NULL },
 	{ "node list", "running", 0, "a?[2Jb", NULL, "GET /v1/nodes" },
 	{ "node ls -o json", "running", 0, "\"hostname\"", NULL, NULL },
 	{ "token create --pool p --ttl 1h --label a=b", "running", 0, "# croft join token\nkey = 1\n", NULL,

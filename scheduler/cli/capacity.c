@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * croft capacity: how many more sandboxes of a shape fit, what stands in the way of the next one, and what a change would do.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/list.h"
+#include "cli/query.h"
+
+struct wish {
+	const char *pool, *template_name, *tenant, *region, *cpu_class;
+	json_t *labels;
+	uint64_t vcpus, memory_mib, disk_mib;
+	uint64_t if_vcpus, if_memory_mib, if_disk_mib, if_overcommit;
+	uint64_t if_nodes, if_node_cpus, if_node_memory_mib, if_node_disk_mib, if_node_sandboxes;
+};
+
+static void put_labels(FILE *to, json_t *labels)
+{
+	char *text = NULL;
+	const char *key;
+	json_t *value;
+	size_t size;
+	FILE *list = labels ? open_memstream(&text, &size) : NULL;
+
+	if (!list)
+		return;
+	json_object_foreach(labels, key, value)
+		(void) fprintf(list, "%s%s=%s", ftell(list) > 0 ? "," : "", key, json_string_value(value));
+	if (fclose(list) == 0)
+		query_put(to, "labels", text);
+	free(text);
+}
+
+/* The caller's; NULL when memory is short. */
+static char *query_of(const struct wish *wish)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *to = open_memstream(&text, &size);
+
+	if (!to)
+		return NULL;
+	query_put(to, "pool", wish->pool);
+	query_put(to, "template", wish->template_name);
+	query_put(to, "tenant", wish->tenant);
+	query_put(to, "region", wish->region);
+	query_put(to, "cpuClass", wish->cpu_class);
+	put_labels(to, wish->labels);
+	query_put_number(to, "vcpus", wish->vcpus, "");
+	query_put_number(to, "memoryMB", wish->memory_mib, "");
+	query_put_number(to, "diskSizeMB", wish->disk_mib, "");
+	query_put_number(to, "if_vcpus", wish->if_vcpus, "");
+	query_put_number(to, "if_memoryMB", wish->if_memory_mib, "");
+	query_put_number(to, "if_diskSizeMB", wish->if_disk_mib, "");
+	query_put_number(to, "if_overcommit", wish->if_overcommit, "");
+	query_put_number(to, "if_nodes", wish->if_nodes, "");
+	query_put_number(to, "if_node_cpus", wish->if_node_cpus, "");
+	query_put_number(to, "if_node_memoryMB", wish->if_node_memory_mib, "");
+	query_put_number(to, "if_node_diskMB", wish->if_node_disk_mib, "");
+	query_put_number(to, "if_node_sandboxes", wish->if_node_sandboxes, "");
+	if (fclose(to) != 0) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+static struct table *table_of(const json_t *pools, bool has_if)
+{
+	static const char *const heads[] = { "POOL", "FITS", "WAITING", "NODES", "TAKING", "MEMORY MiB", "VCPUS", "DISK MiB", "SLOTS",
+		"IF" };
+	static const char *const sizes[] = { "memory_mib", "vcpus", "disk_mib", "sandboxes" };
+	struct table *table = table_new(ARRAY_LEN(heads) - !has_if, heads);
+	json_t *pool;
+	size_t k;
+
+	json_array_foreach(pools, k, pool) {
+		const json_t *used = json_object_get(pool, "used"), *total = json_object_get(pool, "total"),
+			     *then = json_object_get(pool, "if");
+		char text[6][64], room[ARRAY_LEN(sizes)][64];
+		const char *cells[ARRAY_LEN(heads)] = { text_of(pool, "pool", text[0], 64), text_of(pool, "fits", text[1], 64),
+			text_of(pool, "waiting", text[2], 64), text_of(pool, "nodes", text[3], 64),
+			text_of(pool, "fitting", text[4], 64), room[0], room[1], room[2], room[3], text_of(then, "fits", text[5], 64) };
+
+		for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+			(void) snprintf(room[i], sizeof(room[i]), "%lld of %lld",
+				(long long) json_integer_value(json_object_get(used, sizes[i])),
+				(long long) json_integer_value(json_object_get(total, sizes[i])));
+		table_add(table, cells);
+	}
+	return table;
+}
+
+/* Of one pool: where each node stops, what is left there, and what to do. */
+static void print_stops(const json_t *pool)
+{
+	char name[64] = "", by[64], nodes[32], memory[32], vcpus[32], disk[32], change[256] = "";
+	json_t *stop;
+	size_t k;
+
+	(void) text_of(pool, "pool", name, sizeof(name));
+	json_array_foreach(json_object_get(pool, "stops"), k, stop)
+		(void) printf("%s: %s node(s) stop at %s, with %s MiB, %s vCPUs and %s MiB of disk left\n", name,
+			text_of(stop, "nodes", nodes, sizeof(nodes)), text_of(stop, "by", by, sizeof(by)),
+			text_of(stop, "memory_mib", memory, sizeof(memory)), text_of(stop, "vcpus", vcpus, sizeof(vcpus)),
+			text_of(stop, "disk_mib", disk, sizeof(disk)));
+	if (text_of(pool, "change", change, sizeof(change)))
+		(void) printf("%s: for one more then: %s\n", name, change);
+}
+
+/* The day of a time as the API says it; "never" where there is none. */
+static const char *day_of(const json_t *forecast, const char *name, char *buf, size_t size)
+{
+	if (!text_of(forecast, name, buf, size))
+		return "never";
+	buf[strcspn(buf, "T")] = '\0';
+	return buf;
+}
+
+static void print_forecast(const json_t *pool)
+{
+	const json_t *forecast = json_object_get(pool, "forecast");
+	char name[64] = "", verdict[64] = "", by[64] = "", when[64], earliest[64], latest[64];
+
+	(void) text_of(pool, "pool", name, sizeof(name));
+	(void) text_of(forecast, "verdict", verdict, sizeof(verdict));
+	(void) text_of(forecast, "by", by, sizeof(by));
+	if (!strcmp(verdict, "grows"))
+		(void) printf("%s: runs out of %s on %s as it grows now (95 %%: %s to %s)\n", name, by,
+			day_of(forecast, "runs_out", when, sizeof(when)), day_of(forecast, "earliest", earliest, sizeof(earliest)),
+			day_of(forecast, "latest", latest, sizeof(latest)));
+	else if (!strcmp(verdict, "too_short"))
+		(void) printf("%s: less than seven whole days are known, too few for a trend\n", name);
+	else if (!strcmp(verdict, "none"))
+		(void) printf("%s: no trend: it does not grow beyond what chance explains\n", name);
+}
+
+static int print_capacity(const json_t *answer)
+{
+	const json_t *pools = json_object_get(answer, "pools");
+	json_t *pool;
+	size_t k;
+	int status = table_print(table_of(pools, json_is_object(json_object_get(answer, "if"))));
+
+	json_array_foreach(pools, k, pool) {
+		print_stops(pool);
+		print_forecast(pool);
+	}
+	return status;
+}
+
+static const char *const columns[] = { "pool", "customer", "overcommit_percent", "fits", "waiting", "nodes", "fitting",
+	"total.memory_mib", "total.vcpus", "total.disk_mib", "total.sandboxes", "used.memory_mib", "used.vcpus", "used.disk_mib",
+	"used.sandboxes", "if.fits", "if.waiting", "if.more", "forecast.verdict", "forecast.by", "forecast.runs_out",
+	"forecast.earliest", "forecast.latest" };
+
+int capacity(struct cli *cli, const struct command *command, int argc, char **argv)
+{
+	struct wish w = { .pool = NULL };
+	struct failure failure = { 0 };
+	enum output form = OUTPUT_TEXT;
+	json_t *answer = NULL;
+	char *query;
+	const struct arg args[] = {
+		{ "pool", 0, ARG_STRING, &w.pool, "NAME", "Only of this pool." },
+		{ "template", 't', ARG_STRING, &w.template_name, "NAME", "Of this template: some nodes may not start it." },
+		{ "tenant", 0, ARG_STRING, &w.tenant, "NAME", "Whose template it is, when not everybody's." },
+		{ "vcpus", 0, ARG_U64, &w.vcpus, "N", "vCPUs of each; as of a create by default." },
+		{ "memory", 'm', ARG_SIZE_MIB, &w.memory_mib, "SIZE", "Memory of each." },
+		{ "disk", 'd', ARG_SIZE_MIB, &w.disk_mib, "SIZE", "Disk of each." },
+		{ "region", 0, ARG_STRING, &w.region, "NAME", "On nodes of this region." },
+		{ "cpu-class", 0, ARG_STRING, &w.cpu_class, "CLASS", "On nodes with this CPU." },
+		{ "label", 'l', ARG_PAIRS, &w.labels, "NAME=VALUE", "On nodes with this label; may be repeated." },
+		{ "if-vcpus", 0, ARG_U64, &w.if_vcpus, "N", "What fits if each had N vCPUs." },
+		{ "if-memory", 0, ARG_SIZE_MIB, &w.if_memory_mib, "SIZE", "... and this memory." },
+		{ "if-disk", 0, ARG_SIZE_MIB, &w.if_disk_mib, "SIZE", "... and this disk." },
+		{ "if-overcommit", 0, ARG_U64, &w.if_overcommit, "PERCENT", "... if the pool's CPUs were overcommitted so." },
+		{ "if-nodes", 0, ARG_U64, &w.if_nodes, "N", "... with N nodes more, like the pool's largest but for:" },
+		{ "if-node-cpus", 0, ARG_U64, &w.if_node_cpus, "N", "CPUs of each of them." },
+		{ "if-node-memory", 0, ARG_SIZE_MIB, &w.if_node_memory_mib, "SIZE", "Memory of each of them." },
+		{ "if-node-disk", 0, ARG_SIZE_MIB, &w.if_node_disk_mib, "SIZE", "Disk of each of them." },
+		{ "if-node-sandboxes", 0, ARG_U64, &w.if_node_sandboxes, "N", "Most sandboxes on each of them." },
+		ARG_OUTPUT_ROW(&form),
+	};
+	enum args_result r = args_parse(cli, command, args, ARRAY_LEN(args), &argc, argv);
+	int status;
+
+	if (r == ARGS_OK && argc != 1)
+		(void) args_complain(command, "no arguments are taken");
+	if (r != ARGS_OK || argc != 1) {
+		json_decref(w.labels);
+		return r == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+	}
+	cli->json = form == OUTPUT_JSON;
+	query = query_of(&w);
+	json_decref(w.labels);
+	status = query ? api_get(cli, &answer, &failure, "/v1/capacity?%s", *query ? query + 1 : "") : -1;
+	if (!query)
+		err_set(&failure.err, FAIL_NO_MEMORY, 0, "There is no memory for the request.");
+	free(query);
+	if (status < 0)
+		return print_failure(cli, "cannot show the capacity", &failure);
+	if (form == OUTPUT_JSON)
+		return print_json(answer);
+	status = form == OUTPUT_TEXT ? print_capacity(answer)
+				     : list_rows(json_object_get(answer, "pools"), columns, ARRAY_LEN(columns), form);
+	json_decref(answer);
+	return status;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lists for programs: CSV (RFC 4180) and JSON lines.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/list.h"
+
+static void put_cell(const char *text)
+{
+	if (!text)
+		return;
+	if (!text[strcspn(text, ",\"\r\n")]) {
+		(void) fputs(text, stdout);
+		return;
+	}
+	(void) putchar('"');
+	for (; *text; text++)
+		(void) printf(*text == '"' ? "\"%c" : "%c", *text);
+	(void) putchar('"');
+}
+
+static void put_csv(const json_t *list, const char *const *members, size_t n)
+{
+	json_t *element;
+	size_t k;
+
+	for (size_t i = 0; i < n; i++)
+		(void) printf("%s%s", i ? "," : "", members[i]);
+	(void) printf("\r\n");
+	json_array_foreach(list, k, element) {
+		for (size_t i = 0; i < n; i++) {
+			char text[LIST_TEXT_MAX];
+
+			if (i)
+				(void) putchar(',');
+			put_cell(list_member(element, members[i], text, sizeof(text)));
+		}
+		(void) printf("\r\n");
+	}
+}
+
+int list_rows(const json_t *list, const char *const *members, size_t n, enum output form)
+{
+	json_t *element;
+	size_t k;
+
+	if (form == OUTPUT_CSV) {
+		put_csv(list, members, n);
+		return EXIT_OK;
+	}
+	json_array_foreach(list, k, element) {
+		(void) json_dumpf(element, stdout, JSON_COMPACT);
+		(void) putchar('\n');
+	}
+	return EXIT_OK;
+}
