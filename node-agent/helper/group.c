@@ -14,10 +14,12 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/limit.h"
 #include "base/log.h"
 
 #define FILE_MAX 4096
 #define CPU_PERIOD 100000u
+#define IO_WEIGHT 100u /* the kernel's own */
 
 static int read_at(int dir, const char *name, char ret[static FILE_MAX])
 {
@@ -122,6 +124,34 @@ static int limit_failed(struct err *reterr, int r, const char *controller)
 	return r;
 }
 
+/* `text` where it is to be held. Where nothing is, an earlier ceiling is taken off: a host without the controller has none, and
+ * no helper stays away for that. */
+static int hold(int group, const char *file, bool is_held, const char *text, const char *none)
+{
+	int r = write_at(group, file, is_held ? text : none);
+
+	return is_held ? r : 0;
+}
+
+int groups_limit(const struct groups *groups, const struct groups_ceiling *ceiling, struct err *reterr)
+{
+	char text[64];
+	int r;
+
+	(void)snprintf(text, sizeof(text), "%llu", (unsigned long long)ceiling->memory_mib << 20);
+	r = hold(groups->root, "memory.max", ceiling->memory_mib > 0, text, "max");
+	if (r < 0)
+		return limit_failed(reterr, r, "memory");
+	(void)snprintf(text, sizeof(text), "%llu %u", (unsigned long long)ceiling->cpu_percent * (CPU_PERIOD / 100),
+		CPU_PERIOD);
+	r = hold(groups->root, "cpu.max", ceiling->cpu_percent > 0, text, "max");
+	if (r < 0)
+		return limit_failed(reterr, r, "cpu");
+	(void)snprintf(text, sizeof(text), "default %llu", (unsigned long long)ceiling->io_weight);
+	r = hold(groups->root, "io.weight", ceiling->io_weight != IO_WEIGHT, text, "default 100");
+	return r < 0 ? limit_failed(reterr, r, "io") : 0;
+}
+
 static int set_limits(const struct groups *groups, int group, const struct helper_group_limits *limits,
 	struct err *reterr)
 {
@@ -164,10 +194,15 @@ int group_make(const struct groups *groups, const char *sandbox, const struct he
 
 	if (groups->root < 0)
 		return err_set(reterr, FAIL_CGROUP_FAILED, ENOENT, "there is no cgroup v2 for control groups");
-	is_new = mkdirat(groups->root, sandbox, 0755) == 0;
-	if (!is_new && errno != EEXIST)
-		return err_set(reterr, FAIL_CGROUP_FAILED, errno, "cannot make a control group");
+	r = mkdirat(groups->root, sandbox, 0755) < 0 ? -errno : 0;
+	is_new = r == 0;
+	if (limit_is_reached(reterr, STAGE_JAIL, LIMIT_GROUP, -r, "cannot make a control group"))
+		return r;
+	if (r < 0 && r != -EEXIST)
+		return err_set(reterr, FAIL_CGROUP_FAILED, -r, "cannot make a control group");
 	group = group_open(groups, sandbox);
+	if (group < 0 && limit_is_reached(reterr, STAGE_JAIL, LIMIT_FILE, -group, "cannot open a control group"))
+		return group;
 	if (group < 0)
 		return err_set(reterr, FAIL_CGROUP_FAILED, -group, "cannot open a control group");
 	r = set_limits(groups, group, limits, reterr);

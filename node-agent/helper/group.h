@@ -6,6 +6,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "helper/message.h"
@@ -19,6 +20,13 @@ struct groups {
 /* Makes the root where it is absent and hands every controller down that the host lets us have. CGROUP_FAILED: no
  * cgroup v2 there. */
 int groups_open(struct groups *groups, const char *root, struct err *reterr);
+/* The owner's ceiling over all VMs together, which each VM's own limits lie below. 0 in memory or cpu: none, also where there
+ * was one; io_weight 1 to 10000, 100 is the kernel's own. CGROUP_FAILED where the host cannot hold what is asked, with the
+ * field "controller". */
+struct groups_ceiling {
+	uint64_t memory_mib, cpu_percent, io_weight;
+};
+int groups_limit(const struct groups *groups, const struct groups_ceiling *ceiling, struct err *reterr);
 void groups_close(struct groups *groups);
 
 /* An existing one gets the limits. CGROUP_FAILED; of a limit whose controller is missing with the field "controller". */

@@ -19,6 +19,7 @@ struct helper_options {
 	uint64_t spares, connections, packets_per_sec, kib_per_sec;
 	/* [group] */
 	char *group_root;
+	uint64_t group_memory_mib, group_cpu_percent, group_io_weight;
 	/* [vmm] */
 	char *vmm_path, *vm_run;
 	uint64_t uid_first, uid_count;

@@ -324,6 +324,26 @@ void helper_perform(struct helper *helper, bool *greeted, const struct helper_re
 
 /* ---- the object ---- */
 
+/* VMs may live without groups, but not beyond a ceiling that nobody holds: then there is no helper, and no VM starts. */
+static int open_groups(struct helper *helper, const struct helper_options *options, struct err *reterr)
+{
+	const struct groups_ceiling ceiling = { .memory_mib = options->group_memory_mib,
+		.cpu_percent = options->group_cpu_percent,
+		.io_weight = options->group_io_weight };
+	struct err *err = &helper->groups_failure;
+	int r = groups_open(&helper->groups, options->group_root, err);
+
+	if (r == 0)
+		r = groups_limit(&helper->groups, &ceiling, err);
+	else if (ceiling.memory_mib == 0 && ceiling.cpu_percent == 0) {
+		log_failure(LOG_LEVEL_ERROR, "VMs have no control groups here", err, NULL);
+		return 0;
+	}
+	if (r < 0)
+		*reterr = *err;
+	return r;
+}
+
 int helper_open(struct helper *helper, const struct helper_options *options, uid_t agent_uid, gid_t agent_gid,
 	struct err *reterr)
 {
@@ -341,8 +361,9 @@ int helper_open(struct helper *helper, const struct helper_options *options, uid
 		return r;
 	if (net_host_new(&helper->host, &config, &helper->network_failure) < 0)
 		log_failure(LOG_LEVEL_ERROR, "sandboxes have no network here", &helper->network_failure, NULL);
-	if (groups_open(&helper->groups, options->group_root, &helper->groups_failure) < 0)
-		log_failure(LOG_LEVEL_ERROR, "VMs have no control groups here", &helper->groups_failure, NULL);
+	r = open_groups(helper, options, reterr);
+	if (r < 0)
+		return r;
 	helper->disks = open(options->disks, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (helper->disks < 0)
 		log_info("no disk is opened here", "path", options->disks, "errno", strerrorname_np(errno));

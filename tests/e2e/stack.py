@@ -84,14 +84,14 @@ class Helper(Process):
     """croft-node-helper, as root, for the agent of `user` that is the stack's "node1": network slots of `pool`, and VMMs
     (`vmm`) with `uids` uids from `first_uid` in control groups of their own."""
 
-    def __init__(self, stack, user, vmm, pool, spares, first_uid, uids):
+    def __init__(self, stack, user, vmm, pool, spares, first_uid, uids, *more):
         self.socket, self.run_dir = stack.dir / "helper.sock", stack.dir / "helper"
         self.groups = pathlib.Path("/sys/fs/cgroup") / stack.dir.name
         super().__init__(stack, "helper", [
             BIN / "croft-node-helper", f"--helper-socket={self.socket}", f"--helper-user={user}",
             f"--helper-run={self.run_dir}", f"--network-pool={pool}", f"--network-spares={spares}",
             f"--group-root={self.groups}", f"--vmm-path={BIN / vmm}", f"--vmm-run={stack.dir}/node1/run",
-            f"--vmm-uid-first={first_uid}", f"--vmm-uid-count={uids}"])
+            f"--vmm-uid-first={first_uid}", f"--vmm-uid-count={uids}", *more])
 
     def listen(self):
         self.start()

@@ -81,7 +81,8 @@ class Network(unittest.TestCase):
         cls.internet = Internet()
         cls.stack = Stack(user=USER).__enter__()
         try:
-            cls.helper = Helper(cls.stack, USER, "croft-vmm", "198.18.40.0/24", 1, FIRST_UID, UIDS)
+            cls.helper = Helper(cls.stack, USER, "croft-vmm", "198.18.40.0/24", 1, FIRST_UID, UIDS,
+                                "--group-memory-mib=3000", "--group-cpu-percent=1000")
             cls.run_dir, cls.groups = cls.helper.run_dir, cls.helper.groups
             cls.helper.listen()
             cls.stack.template()
@@ -252,6 +253,8 @@ class Network(unittest.TestCase):
             self.assertTrue(192 << 20 < int((group / "memory.max").read_text()) < 400 << 20)
             self.assertLess(int((group / "pids.max").read_text()), 100)
             self.assertRegex((group / "cpu.max").read_text(), r"^\d+ 100000$")
+        # the owner's ceiling over all of them
+        self.assertEqual([(self.groups / f).read_text().strip() for f in ("memory.max", "cpu.max")], [str(3000 << 20), "1000000 100000"])
         self.assertNotEqual(mine[1], theirs[1])
         stages = {s["stage"]: s for s in self.stack.cli_json("sandbox", "stages", other)["records"]}
         self.assertEqual(stages["jail"]["outcome"], "ok", stages["jail"])

@@ -8,9 +8,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -20,6 +22,7 @@
 #include "base/fd.h"
 #include "helper/message.h"
 #include "lib/suite.h"
+#include "network/make.h"
 #include "network/netns.h"
 #include "world.h"
 
@@ -564,6 +567,117 @@ START_TEST(clear_goes_on_past_a_group_that_stays)
 }
 END_TEST
 
+/* What the host cannot hold is no ceiling: there is no helper then, and no VM. */
+START_TEST(the_owners_ceiling_is_held_or_nothing_starts)
+{
+	char path[128], *text = NULL;
+	bool has_memory;
+	int status;
+
+	done(HELPER_HELLO, "");
+	kill_helper();
+	(void)snprintf(path, sizeof(path), "%s/cgroup.controllers", group_root);
+	ck_assert_int_eq(file_read(path, 4096, &text, NULL), 0);
+	has_memory = strstr(text, "memory") != NULL;
+	free(text);
+	ck_assert_int_eq(setenv("CROFT_GROUP_MEMORY_MIB", "3000", 1), 0);
+	start_helper();
+	ck_assert_int_eq(unsetenv("CROFT_GROUP_MEMORY_MIB"), 0);
+	if (!has_memory) {
+		ck_assert_int_eq(waitpid(helper, &status, 0), helper);
+		ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+		start_helper();
+	}
+	connect_helper();
+	done(HELPER_HELLO, "");
+	if (has_memory) {
+		(void)snprintf(path, sizeof(path), "%s/memory.max", group_root);
+		ck_assert_int_eq(file_read(path, 64, &text, NULL), 0);
+		ck_assert_str_eq(text, "3145728000\n");
+		free(text);
+	}
+}
+END_TEST
+
+static void expect_limit(const char *resource)
+{
+	const char *field = err_field(&reply->failure, "resource");
+
+	expect(FAIL_HOST_LIMIT);
+	ck_assert_msg(field && !strncmp(field, resource, strlen(resource)), "%s: %s", resource, field ? field : "none");
+}
+
+/* The soft one: the hard one could not be raised again. */
+static void limit_descriptors(rlim_t n)
+{
+	struct rlimit limit;
+
+	ck_assert_int_eq(prlimit(helper, RLIMIT_NOFILE, NULL, &limit), 0);
+	limit.rlim_cur = n;
+	ck_assert_int_eq(prlimit(helper, RLIMIT_NOFILE, &limit, NULL), 0);
+}
+
+/* At its real origin: the kernel says no, the code names what of, and with the limit away the same request works. */
+START_TEST(a_limit_of_the_host_is_named)
+{
+	struct rlimit before;
+
+	done(HELPER_HELLO, "");
+	world_run("echo 0 >%s/cgroup.max.descendants", group_root);
+	ask(HELPER_GROUP_MAKE, ID_A);
+	expect_limit("control groups");
+	world_run("echo max >%s/cgroup.max.descendants", group_root);
+	done(HELPER_SLOT_MAKE, ID_A);
+	done(HELPER_GROUP_MAKE, ID_A);
+
+	ck_assert_int_eq(prlimit(helper, RLIMIT_NOFILE, NULL, &before), 0);
+	limit_descriptors(3);
+	ask(HELPER_TAP_OPEN, ID_A);
+	expect_limit("descriptors of the process");
+	ask(HELPER_DNS_OPEN, ID_A);
+	expect_limit("descriptors of the process");
+	limit_descriptors(before.rlim_cur);
+	done(HELPER_TAP_OPEN, ID_A);
+	done(HELPER_DNS_OPEN, ID_A);
+	close_fds();
+	done(HELPER_GROUP_REMOVE, ID_A);
+	done(HELPER_SLOT_REMOVE, ID_A);
+}
+END_TEST
+
+/* A child in a user namespace of its own, whose limits are its own too. Its status says how far it came. */
+static int make_slot_beyond_the_limit(void)
+{
+	struct net_slot slot = { .name = "s0123456789ab" };
+	struct net_slot_rules rules = { .slot = &slot };
+	struct err err = ERR_NULL;
+	const char *field;
+	FILE *file;
+
+	if (unshare(CLONE_NEWUSER) < 0)
+		return 1;
+	file = fopen("/proc/sys/user/max_net_namespaces", "we");
+	if (!file || fputs("0\n", file) < 0 || fclose(file) != 0)
+		return 2;
+	if (net_slot_make("/tmp", &rules, &err) == 0)
+		return 3;
+	field = err_field(&err, "resource");
+	return err.code == FAIL_HOST_LIMIT && field && strstr(field, "network namespaces") ? 0 : 4;
+}
+
+START_TEST(a_limit_of_namespaces_is_named)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child == 0)
+		_exit(make_slot_beyond_the_limit()); /* the child that has nothing else to do */
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", (unsigned int)status);
+	world_run("test ! -e /tmp/s0123456789ab");
+}
+END_TEST
+
 START_TEST(one_helper_a_run_directory)
 {
 	pid_t second = start_program(false, SOCKET ".other");
@@ -590,6 +704,9 @@ static Suite *suite(void)
 	tcase_add_test(t, a_vmm_in_its_group);
 	tcase_add_test(t, disks_are_opened_beneath_their_root);
 	tcase_add_test(t, a_killed_helper_comes_back);
+	tcase_add_test(t, a_limit_of_the_host_is_named);
+	tcase_add_test(t, a_limit_of_namespaces_is_named);
+	tcase_add_test(t, the_owners_ceiling_is_held_or_nothing_starts);
 	tcase_add_test(t, one_helper_a_run_directory);
 	tcase_add_test(t, a_vmm_that_ends_at_once_is_known);
 	tcase_add_test(t, clear_leaves_nothing);
