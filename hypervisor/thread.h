@@ -20,5 +20,6 @@ typedef bool (*thread_begin_fn)(void *data, enum thread_kind kind, unsigned int 
 /* Stands for the process's own number in the compiled filters; no pid is so high. */
 #define FILTER_OWN_PID 0x7ffffffe
 
-/* Takes a vCPU out of the guest; used for nothing else. SIGRTMIN of glibc, as a constant for the filters. */
-#define VCPU_SIGNAL 34
+/* Takes a vCPU out of the guest; used for nothing else. The first that neither glibc (32, 33) nor musl (32 to 34) keeps for
+ * itself, as a constant for the filters. */
+#define VCPU_SIGNAL 35

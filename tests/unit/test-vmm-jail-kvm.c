@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "lib/suite.h"
 #include "lib/vmm-process.h"
+#include "thread.h"
 
 #define BOOTS 10 /* of the signal storm; CROFT_FULL=1: 1000 */
 
@@ -369,7 +370,7 @@ END_TEST
 /* R122: signals, and stops, every 100 microseconds while it starts. */
 static pid_t start_storm(pid_t target)
 {
-	const int numbers[] = { SIGRTMIN, SIGHUP, SIGPIPE, SIGSTOP, SIGCONT };
+	const int numbers[] = { VCPU_SIGNAL, SIGHUP, SIGPIPE, SIGSTOP, SIGCONT };
 	pid_t pid = fork();
 
 	if (pid != 0)

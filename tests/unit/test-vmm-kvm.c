@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "lib/suite.h"
 #include "lib/vmm-process.h"
+#include "thread.h"
 
 /* ---- guests ---- */
 
@@ -125,7 +126,7 @@ START_TEST(signal_storm)
 	start_guest(KERNEL(guest_spin));
 	wait_event(CROFT__VMM_EVENT_KIND__VMM_EVENT_USERSPACE);
 	for (int i = 0; i < 2000; i++)
-		(void) kill(vmm_pid, SIGRTMIN);
+		(void) kill(vmm_pid, VCPU_SIGNAL);
 	stop(true, 0);
 	expect_end(16, true);
 }
