@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <linux/virtio_blk.h>
 #include <linux/virtio_ids.h>
 #include <poll.h>
