@@ -23,7 +23,7 @@
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 #define BOOT_ID_FILE "/run/croft-boot-id"
 #define MACHINE_ID "/etc/machine-id"
-#define TRIES 200 /* of 5 ms */
+#define TRIES 600 /* of 5 ms; a busy host is no reason */
 
 static void failed(const char *what)
 {

@@ -8,6 +8,6 @@
  */
 #pragma once
 
-/* Its disk takes writes and its processes stand still. It takes a second at most, whatever the guest made of the paths: what
+/* Its disk takes writes and its processes stand still. It takes three seconds at most, whatever the guest made of the paths: what
  * is not done then is done when its processes go on, if ever. */
 void renew_identity(const char *hostname);
