@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench-agents TOKEN-FOLDER FIRST COUNT
+ * bench-agents TOKEN-FOLDER FIRST COUNT [DIALS]
  *
  * COUNT node agents in one process, as far as a scheduler sees them: each enrols with the file TOKEN-FOLDER/<number>, says
  * hello, sends its inventory and a heartbeat each second, and says that whatever it is told to create runs. No VMs, no
- * disk. For tests/bench/fleet and tests/cli/heavy.
+ * disk. DIALS: how many may be under way to their first welcome at a time, else all are at once. For tests/bench/fleet and tests/cli/heavy.
  *
  * Lines on stdout: `welcomed N` (how many have been, at each change that 100 ms brought), `create ID USEC` (CLOCK_MONOTONIC
  * when the command came), `beats N BYTES` (each second: heartbeats and their bytes since the start), `refused CODE`.
@@ -70,7 +70,7 @@ struct fleet {
 	size_t n, first;
 	const char *tokens;
 	struct join_token token; /* the last one read: address and key of the scheduler are those of all */
-	size_t turn, n_welcome, n_told;
+	size_t turn, n_welcome, n_told, n_begun, dials;
 	uint64_t ticks, n_beats, beat_bytes;
 	char line[64];
 	size_t n_line;
@@ -376,6 +376,14 @@ static void heartbeat(struct agent *agent)
 	}
 }
 
+static void begin_some(struct fleet *fleet)
+{
+	size_t until = fleet->dials ? MIN(fleet->n, fleet->n_welcome + fleet->dials) : fleet->n;
+
+	for (; fleet->n_begun < until; fleet->n_begun++)
+		agent_begin(fleet, &fleet->agents[fleet->n_begun]);
+}
+
 /* Each agent has its turn once a second. */
 static void on_tick(evutil_socket_t fd, short what, void *user)
 {
@@ -385,6 +393,7 @@ static void on_tick(evutil_socket_t fd, short what, void *user)
 	(void)fd, (void)what;
 	if (fleet->ticks++ % TICKS_A_SECOND == 0)
 		fleet->turn = 0;
+	begin_some(fleet);
 	for (; fleet->turn < until; fleet->turn++) {
 		struct agent *agent = &fleet->agents[fleet->turn];
 
@@ -418,7 +427,7 @@ static void obey(struct fleet *fleet, const char *line)
 
 	if (sscanf(line, "silence %zu", &number) == 1 && number - fleet->first < fleet->n)
 		fleet->agents[number - fleet->first].is_silent = true;
-	for (size_t i = 0; strcmp(line, "garbage") == 0 && i < fleet->n; i++)
+	for (size_t i = 0; strcmp(line, "garbage") == 0 && i < fleet->n_begun; i++)
 		send_garbage(&fleet->agents[i]);
 	for (size_t i = 0; strcmp(line, "cut") == 0 && i < fleet->n; i++) {
 		if (fleet->agents[i].dealer)
@@ -451,8 +460,8 @@ int main(int argc, char **argv)
 	struct rlimit files = { .rlim_cur = 65536, .rlim_max = 65536 };
 	struct event *timer, *input;
 
-	if (argc != 4) {
-		fprintf(stderr, "usage: bench-agents TOKEN-FOLDER FIRST COUNT\n");
+	if (argc != 4 && argc != 5) {
+		fprintf(stderr, "usage: bench-agents TOKEN-FOLDER FIRST COUNT [DIALS]\n");
 		return 2;
 	}
 	log_init("bench-agents", LOG_LEVEL_ERROR);
@@ -462,6 +471,7 @@ int main(int argc, char **argv)
 	fleet.tokens = argv[1];
 	fleet.first = strtoul(argv[2], NULL, 10);
 	fleet.n = strtoul(argv[3], NULL, 10);
+	fleet.dials = argc > 4 ? strtoul(argv[4], NULL, 10) : 0;
 	fleet.agents = calloc(fleet.n, sizeof(*fleet.agents));
 	fleet.base = event_base_new();
 	fleet.zmq = zmq_ctx_new();
@@ -472,8 +482,6 @@ int main(int argc, char **argv)
 	input = event_new(fleet.base, STDIN_FILENO, EV_READ | EV_PERSIST, on_input, &fleet);
 	if (!timer || !input || event_add(timer, &tick) < 0 || event_add(input, NULL) < 0)
 		fatal("no memory");
-	for (size_t i = 0; i < fleet.n; i++)
-		agent_begin(&fleet, &fleet.agents[i]);
 	(void)event_base_dispatch(fleet.base);
 	_exit(0); /* ends the process: nothing of it is worth an orderly end of ten thousand sockets */
 }
