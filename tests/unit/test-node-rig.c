@@ -483,7 +483,7 @@ static pid_t spawn_agent(struct rig *rig, const char *command, const char *outpu
 /* Turns the loop while the process runs: it may be talking to us. */
 static int wait_process(struct rig *rig, pid_t pid)
 {
-	int64_t until = clock_monotonic_usec() + DEADLINE_S * USEC_PER_SEC;
+	int64_t until = clock_monotonic_usec() + (rig->deadline_s ? rig->deadline_s : DEADLINE_S) * USEC_PER_SEC;
 	int status;
 
 	while (waitpid(pid, &status, WNOHANG) == 0) {
@@ -641,7 +641,7 @@ void rig_drop_snapshot(struct rig *rig, const char *snapshot)
 void rig_until(
 	struct rig *rig, bool (*done)(struct rig *rig, void *arg), void *arg, const char *what)
 {
-	int64_t until = clock_monotonic_usec() + DEADLINE_S * USEC_PER_SEC;
+	int64_t until = clock_monotonic_usec() + (rig->deadline_s ? rig->deadline_s : DEADLINE_S) * USEC_PER_SEC;
 
 	while (!done(rig, arg)) {
 		ck_assert_msg(clock_monotonic_usec() < until, "%s did not come", what);

@@ -75,6 +75,7 @@ struct rig {
 	bool stream_ended, stream_closed;
 	struct err stream_failure;
 
+	unsigned int deadline_s; /* of what is waited for; 0: 40 s */
 	pid_t agent;
 	char *extra[16]; /* further arguments of the agent */
 };
