@@ -372,7 +372,7 @@ int vmm_find(struct vmm **ret, struct event_base *base, const char *run_dir,
 
 	pidref_boot_id(boot_id);
 	if (*id->host_boot_id && strcmp(id->host_boot_id, boot_id) != 0)
-		return err_set(reterr, FAIL_VM_VANISHED, ESRCH, "the host was started again");
+		return err_set(reterr, FAIL_HOST_REBOOT, ESRCH, "the host was rebooted");
 	if (pid == 0)
 		/* the agent died between the spawn and the record of it */
 		pid = vmm_search_process(run_dir, &ticks);

@@ -62,7 +62,7 @@ int vmm_attach(struct vmm **ret, struct event_base *base, const char *run_dir, c
 	const struct vmm_handler *handler, void *user, struct sv_vmm_id *ret_id, struct err *reterr);
 
 /* Finds a process of an earlier agent: by pid, start time and boot where the pid is known, else by
- * its command line. -ESRCH: it is gone (VM_VANISHED); then vmm_last_word() may tell why. *ret_id is
+ * its command line. -ESRCH: it is gone (VM_VANISHED, HOST_REBOOT); then vmm_last_word() may tell why. *ret_id is
  * completed. */
 int vmm_find(struct vmm **ret, struct event_base *base, const char *run_dir,
 	const struct sv_vmm_id *id, const struct vmm_handler *handler, void *user,

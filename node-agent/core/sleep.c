@@ -490,11 +490,11 @@ void sv_sleep_deadline(struct supervisor *sv, struct sv_sandbox *sandbox)
 
 /* ---- after a restart of the agent, or of the host ---- */
 
-static void lost(struct supervisor *sv, struct sv_sandbox *sandbox, const char *why)
+static void lost(struct supervisor *sv, struct sv_sandbox *sandbox, enum fail_code code, const char *why)
 {
 	struct err err = ERR_NULL;
 
-	(void)err_set_at(&err, STAGE_PAUSE, FAIL_VM_VANISHED, 0, "%s", why);
+	(void)err_set_at(&err, STAGE_PAUSE, code, 0, "%s", why);
 	end_failed(sv, sandbox, STAGE_PAUSE, &err);
 }
 
@@ -505,7 +505,7 @@ void sv_sleep_resume(struct supervisor *sv, struct sv_sandbox *sandbox, bool oth
 	sandbox->vmm_seen = sandbox->vmm_seen && journal->state != SV_PAUSED;
 	if (sv_is_asleep(journal->state) && journal->has_no_snapshot) {
 		/* one that was ended while the disk was full, for example */
-		lost(sv, sandbox, "The snapshot's files are gone.");
+		lost(sv, sandbox, FAIL_VM_VANISHED, "The snapshot's files are gone.");
 	} else if (journal->state == SV_PAUSED) {
 		sandbox->report_due_usec = sv->now.mono_usec;
 	} else if (sv_is_asleep(journal->state)) { /* whoever asked to wake it asks again */
@@ -517,7 +517,7 @@ void sv_sleep_resume(struct supervisor *sv, struct sv_sandbox *sandbox, bool oth
 		else
 			tidy(sv, sandbox);
 	} else if (other_boot) {
-		lost(sv, sandbox, "The host was restarted.");
+		lost(sv, sandbox, FAIL_HOST_REBOOT, "The host was rebooted while the sandbox was being paused.");
 	} else {
 		journal->state = SV_THAWING;
 		sandbox->deadline_usec = sv->now.mono_usec + sv->config.pause_timeout_usec;

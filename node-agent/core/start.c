@@ -398,7 +398,7 @@ void sv_start_resume(struct supervisor *sv, struct sv_sandbox *sandbox)
 		return;
 	}
 	if (other_boot(sv, sandbox)) {
-		(void)err_set(&err, FAIL_VM_VANISHED, 0, "The host was restarted.");
+		(void)err_set(&err, FAIL_HOST_REBOOT, 0, "The host was rebooted while the sandbox ran.");
 		sv_stage_end(sv, sandbox, STAGE_RUN, RESULT_FAILED, NULL, &err);
 		sv_end(sv, sandbox, END_FAILED, &err);
 		return;

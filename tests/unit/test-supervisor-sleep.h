@@ -226,6 +226,20 @@ static void restart_core(const char *boot)
 	feed((struct sv_event){ .type = SV_EV_START });
 }
 
+/* Nothing is looked for that cannot be there, and whoever reads why learns it was no crash. */
+START_TEST(test_host_reboots)
+{
+	drive(SV_RUNNING, NULL, 0);
+	restart_core("boot-2");
+	ck_assert_ptr_null(find(SV_DO_ADOPT_VMM));
+	ck_assert_ptr_nonnull(find(SV_DO_REMOVE_FILES));
+	feed_of(SV_EV_REMOVED, NULL);
+	ck_assert_int_eq(state(), SV_ENDED);
+	ck_assert_int_eq(rig.saved.failure.code, FAIL_HOST_REBOOT);
+	ck_assert_int_eq(rig.saved.failure.stage, STAGE_RUN);
+}
+END_TEST
+
 /* kill -9 of the agent: the old state or the new one. */
 START_TEST(test_agent_dies_while_it_sleeps)
 {
@@ -301,7 +315,7 @@ START_TEST(test_host_dies_while_it_sleeps)
 	}
 	ck_assert_int_eq(state(), is_lost ? SV_ENDED : SV_PAUSED);
 	if (is_lost)
-		ck_assert_int_eq(rig.saved.failure.code, FAIL_VM_VANISHED);
+		ck_assert_int_eq(rig.saved.failure.code, FAIL_HOST_REBOOT);
 }
 END_TEST
 
@@ -579,6 +593,7 @@ static void add_sleep_tests(TCase *tcase)
 	tcase_add_test(tcase, test_a_wake_is_done_once);
 	tcase_add_loop_test(tcase, test_a_thaw_that_fails_after_a_restart, 0, 3);
 	tcase_add_loop_test(tcase, test_destroy_from_every_state_of_sleep, SV_PAUSING, SV_THAWING + 1);
+	tcase_add_test(tcase, test_host_reboots);
 	tcase_add_loop_test(tcase, test_agent_dies_while_it_sleeps, SV_PAUSING, SV_THAWING + 1);
 	tcase_add_loop_test(tcase, test_host_dies_while_it_sleeps, SV_PAUSING, SV_THAWING + 1);
 	tcase_add_test(tcase, test_one_that_sleeps_without_its_files_is_gone);
