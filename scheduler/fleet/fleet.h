@@ -106,6 +106,9 @@ struct sandbox_event {
 	char detail[96];
 };
 
+/* Stages of a sandbox that are kept: the last ones. */
+#define SANDBOX_STAGES_MAX STAGES_MAX
+
 /* store.proto SandboxRecord. Owns everything it points to. */
 
 /* Which nodes a sandbox may be placed on, and when. */
@@ -598,6 +601,8 @@ int fleet_sandbox_get(const struct fleet *fleet, const char *id, struct sandbox_
  * the route to its node, 0 when the node is not connected. */
 const char *fleet_sandbox_tenant(const struct fleet *fleet, const char *id);
 const char *fleet_sandbox_node(const struct fleet *fleet, const char *id, uint64_t *ret_session);
+/* Template and shape of a live sandbox; NULL when it is not there. Valid until the next step. */
+const struct sandbox_spec *fleet_sandbox_spec(const struct fleet *fleet, const char *id);
 /* Ids in order of creation, beginning after `after` ("": from the start); `tenant` NULL: all. Returns how many
  * of at most `max` were written. FENCED ones are left out: they ended for everybody. */
 size_t fleet_sandbox_list(const struct fleet *fleet, const char *tenant, const char *after,

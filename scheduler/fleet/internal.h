@@ -17,7 +17,7 @@
 #include "place/place.h"
 
 #define EXCLUDED_MAX 16
-#define NOTES_MAX STAGES_MAX
+#define NOTES_MAX SANDBOX_STAGES_MAX
 
 /* A stage record in short: what a sandbox keeps of each. */
 struct note {

@@ -44,6 +44,13 @@ const char *fleet_sandbox_tenant(const struct fleet *fleet, const char *id)
 	return sandbox ? sandbox->record.tenant : NULL;
 }
 
+const struct sandbox_spec *fleet_sandbox_spec(const struct fleet *fleet, const char *id)
+{
+	const struct sandbox *sandbox = fleet_sandbox_find(fleet, id);
+
+	return sandbox ? sandbox->record.spec : NULL;
+}
+
 const char *fleet_sandbox_node(const struct fleet *fleet, const char *id, uint64_t *ret_session)
 {
 	const struct sandbox *sandbox = fleet_sandbox_find(fleet, id);

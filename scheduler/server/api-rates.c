@@ -72,6 +72,7 @@ static int read_filter(const struct api_request *req, int64_t now_us, struct fac
 		.node = api_query(req, "node"),
 		.template_name = api_query(req, "template"),
 		.version = api_query(req, "version"),
+		.region = api_query(req, "region"),
 		.sees = api_wants_all(req) ? is_reached : is_own,
 		.user = req };
 	if (window && (clock_parse_duration(window, &usec) < 0 || usec <= 0))

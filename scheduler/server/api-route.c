@@ -103,13 +103,19 @@ const struct api_route api_routes[] = {
 		"constraint excludes, what the nearest one lacks, and what would have to change" },
 	{ "GET", "/v1/stages", BY_ALL, SCOPE_REACH, API_NO_BODY, api_stages,
 		"Rates of stages of this tenant; with `sandbox`, the records of one, live or ended.",
-		"query `sandbox`; or `window` (`5m`, `24h`; without it all that is held), `pool node template version vcpus memoryMB tenant` "
+		"query `sandbox`; or `window` (`5m`, `24h`; without it all that is held), `pool node region template version vcpus memoryMB tenant` "
 		"each as it is, `what_if=STAGE:SUCCESS`; `scope=all` for operators and planners: of all tenants that the key reaches",
 		"200 {`stages`: [{`stage what attempts ok failed saved skipped success low high p50_ms p90_ms p95_ms p99_ms codes`}], "
 		"`product`: the success rates of a start multiplied, `product_low product_high weakest from oldest newest as_of complete "
 		"dropped what_if`}: `low` and `high` bound an interval of 95 %, `saved` are failures apart from `failed`, whose start was ready at "
 		"a later attempt: no caller saw them, `codes` are the three commonest with owner, remedy and the latest example, `complete` is false where older "
 		"facts of that time were dropped, and how many in all; or {`sandbox state trace attempts records failure`}" },
+	{ "GET", "/v1/traces/{id}", BY_ALL, SCOPE_REACH, API_NO_BODY, api_trace,
+		"One run end to end, by its trace (32 hex digits, the caller's own where it sent a `traceparent`) or by its sandbox.", "",
+		"200 {`trace sandbox tenant began took_us`, `steps`: [{`at_us took_us began process stage outcome reason attempt sandbox node "
+		"trace span failure`}], `more complete as_of`}: what each process did, in the order in which it began, `at_us` after the first; `process` is "
+		"scheduler, node, vmm, guest, gateway or egress, as the maker's own clock has it; `failure` has at least `code component owner remedy`; "
+		"`more`: later steps were left out; `complete` is false where older facts of that time were dropped; 404 SANDBOX_NOT_FOUND when nothing is known that the key reaches" },
 	{ "GET", "/v1/capacity", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_capacity,
 		"How many more sandboxes of a shape fit now, per pool: found by filling a copy of the pool with the placement itself.",
 		"query `pool` (all that the key reaches), `vcpus memoryMB diskSizeMB` (as a create's), `template` and `tenant` (whose it is, "

@@ -244,6 +244,7 @@ void api_token_list(struct api_request *req);
 void api_token_delete(struct api_request *req);
 void api_stages(struct api_request *req);
 void api_stage_rates(struct api_request *req);
+void api_trace(struct api_request *req);
 void api_template_put(struct api_request *req);
 void api_template_list(struct api_request *req);
 void api_whoami(struct api_request *req);

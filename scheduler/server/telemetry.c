@@ -127,6 +127,14 @@ static void add_total(struct telemetry *telemetry, const struct stage_record *re
 		histogram_add(&count->took, record->took_us);
 }
 
+static const char *region_of(const struct node_record *node)
+{
+	for (size_t i = 0; i < node->n_labels; i++)
+		if (!strcmp(node->labels[i].key, "region"))
+			return node->labels[i].value;
+	return "";
+}
+
 /* `about`: what is known besides; the rest of it comes from the record. */
 static void count_stage(struct telemetry *telemetry, const struct stage_record *record, struct stage_fact about)
 {
@@ -144,6 +152,7 @@ static void count_stage(struct telemetry *telemetry, const struct stage_record *
 	about.node = about.node ? about.node : record->node; /* whose link it came over, where it came over one */
 	if (about.node && fleet_node_get(shell_fleet(telemetry->server->shell), about.node, &view) == 0) {
 		about.version = view.record->version;
+		about.region = region_of(view.record);
 		about.pool = about.pool ? about.pool : view.record->pool;
 	}
 	add_total(telemetry, record);
@@ -157,6 +166,7 @@ void telemetry_count_sandbox(
 		.tenant = record->tenant,
 		.pool = record->pool,
 		.template_name = record->spec->template_name,
+		.region = record->wish.region,
 		.vcpus = record->spec->vcpus,
 		.memory_mib = record->spec->memory_mib };
 	struct counted *counted = NULL;
@@ -261,14 +271,31 @@ static void put_fields(char ret[static DETAIL_SIZE], const Croft__NodeEvent *eve
 	}
 }
 
+/* A stage of a sandbox's life. A node speaks of its own sandboxes only: of others, and of those that ended, no more is known
+ * than their id. */
+static void count_life(struct telemetry *telemetry, const struct node_telemetry *node, const struct stage_record *stage)
+{
+	const struct fleet *fleet = shell_fleet(telemetry->server->shell);
+	struct stage_fact about = { .sandbox = stage->sandbox, .node = node->node };
+	uint64_t session;
+	const char *owner = fleet_sandbox_node(fleet, stage->sandbox, &session);
+	const struct sandbox_spec *spec;
+
+	if (owner && !strcmp(owner, node->node)) {
+		spec = fleet_sandbox_spec(fleet, stage->sandbox);
+		about.tenant = fleet_sandbox_tenant(fleet, stage->sandbox);
+		about.template_name = spec->template_name;
+		about.vcpus = spec->vcpus;
+		about.memory_mib = spec->memory_mib;
+	}
+	count_stage(telemetry, stage, about);
+}
+
 static void take_record(struct telemetry *telemetry, struct node_telemetry *node,
 	const Croft__TelemetryRecord *record)
 {
-	const struct fleet *fleet = shell_fleet(telemetry->server->shell);
 	struct recent recent = { .seq = record->seq, .when_us = record->when_us };
 	struct stage_record stage;
-	const char *tenant, *owner; /* a node speaks of its own sandboxes only */
-	uint64_t session;
 
 	switch (record->body_case) {
 	case CROFT__TELEMETRY_RECORD__BODY_STAGE:
@@ -281,11 +308,8 @@ static void take_record(struct telemetry *telemetry, struct node_telemetry *node
 		recent.code = stage.failure.code;
 		if (err_is_set(&stage.failure))
 			(void)snprintf(recent.detail, sizeof(recent.detail), "%.*s", DETAIL_SIZE - 1, stage.failure.msg);
-		owner = fleet_sandbox_node(fleet, stage.sandbox, &session);
-		tenant = owner && !strcmp(owner, node->node) ? fleet_sandbox_tenant(fleet, stage.sandbox) : NULL;
 		if (is_counted_here(stage.stage))
-			count_stage(telemetry, &stage,
-				(struct stage_fact){ .sandbox = stage.sandbox, .tenant = tenant, .node = node->node });
+			count_life(telemetry, node, &stage);
 		break;
 	case CROFT__TELEMETRY_RECORD__BODY_GAP:
 		COPY(recent.what, "gap");

@@ -7,7 +7,7 @@
 #include "base/table.h"
 #include "telemetry/facts.h"
 
-enum fact_name { FACT_TENANT, FACT_POOL, FACT_NODE, FACT_TEMPLATE, FACT_VERSION, FACT_NAME_MAX_ };
+enum fact_name { FACT_TENANT, FACT_POOL, FACT_NODE, FACT_TEMPLATE, FACT_VERSION, FACT_REGION, FACT_NAME_MAX_ };
 
 struct name {
 	size_t refs;

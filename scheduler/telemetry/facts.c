@@ -165,6 +165,7 @@ void facts_add(struct facts *facts, const struct stage_fact *fact)
 		[FACT_NODE] = or_empty(fact->node),
 		[FACT_TEMPLATE] = or_empty(fact->template_name),
 		[FACT_VERSION] = or_empty(fact->version),
+		[FACT_REGION] = or_empty(fact->region),
 	};
 	struct kept_fact *kept;
 

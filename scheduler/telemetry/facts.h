@@ -4,7 +4,7 @@
  * memory is bounded whatever nodes say, and the oldest goes first. How much it still covers is part of every answer
  * (rates.h). Pure: no clock, no I/O.
  *
- * Names (tenant, pool, node, template, version) are kept once each, and as long as a fact has them.
+ * Names (tenant, pool, node, template, version, region) are kept once each, and as long as a fact has them.
  */
 #pragma once
 
@@ -27,10 +27,11 @@ struct stage_fact {
 	enum outcome outcome;
 	enum fail_code code; /* of a failed one */
 	uint32_t attempt;    /* of its sandbox's start, from 1 */
-	uint32_t vcpus;      /* 0, memory too: not known, as of what happens in a sandbox's life */
+	uint32_t vcpus;      /* 0, memory too: not known, as of a life whose sandbox had ended when it was heard of */
 	uint64_t memory_mib;
 	const char *sandbox, *trace;
 	const char *tenant, *pool, *node, *template_name, *version; /* the node's version of croft */
+	const char *region; /* of the node, its label; before there is one: that was asked for */
 };
 
 struct facts;

@@ -60,6 +60,7 @@ static bool look_init(struct look *look, const struct facts *facts, const struct
 		[FACT_NODE] = filter->node,
 		[FACT_TEMPLATE] = filter->template_name,
 		[FACT_VERSION] = filter->version,
+		[FACT_REGION] = filter->region,
 	};
 
 	*look = (struct look) { .filter = filter };

@@ -12,7 +12,7 @@
 /* NULL and 0 take everything. */
 struct facts_filter {
 	int64_t from_us, to_us; /* began in [from, to); to 0: no end */
-	const char *tenant, *pool, *node, *template_name, *version;
+	const char *tenant, *pool, *node, *template_name, *version, *region;
 	uint32_t vcpus;
 	uint64_t memory_mib;
 	bool (*sees)(const char *tenant, const void *user); /* NULL: all */

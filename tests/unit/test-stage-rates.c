@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "lib/suite.h"
 #include "telemetry/rates.h"
+#include "telemetry/trace.h"
 
 static struct facts *facts;
 static struct rates rates;
@@ -30,7 +31,7 @@ static struct stage_fact fact_of(enum fail_stage stage, enum fail_code code)
 	return (struct stage_fact) { .when_us = 1000, .took_us = 5000, .stage = stage,
 		.outcome = code == FAIL_NONE ? RESULT_OK : RESULT_FAILED, .code = code, .attempt = 1, .vcpus = 2,
 		.memory_mib = 512, .sandbox = "sandbox", .trace = "trace", .tenant = "acme", .pool = "eu", .node = "n1",
-		.template_name = "base", .version = "0.1.0" };
+		.template_name = "base", .version = "0.1.0", .region = "north" };
 }
 
 static void add(enum fail_stage stage, enum fail_code code, unsigned int n)
@@ -148,6 +149,7 @@ START_TEST(filters)
 	case 6: other.memory_mib = filter.memory_mib = 2048; break;
 	case 7: other.when_us = filter.from_us = 2000; break;
 	case 8: other.when_us = 999; filter.to_us = 1000; break;
+	case 9: other.region = filter.region = "south"; break;
 	default: ck_abort();
 	}
 	ck_assert_uint_eq(rate_of(STAGE_DISK, &filter)->ok, 0);
@@ -327,6 +329,50 @@ START_TEST(the_interval_holds_the_truth)
 }
 END_TEST
 
+/* Of one trace or one sandbox, in the order in which they began whatever the order of hearing; the first ones where they are too
+ * many, and the time of what the ring forgot. */
+START_TEST(one_run)
+{
+	static struct stage_fact run[TRACE_FACTS_MAX];
+	struct stage_fact fact = fact_of(STAGE_EXEC, FAIL_NONE);
+	const struct trace_filter by_trace = { .trace = "mine" }, by_sandbox = { .sandbox = "box" };
+	const struct trace_filter seen = { .sandbox = "box", .sees = sees_acme, .user = &everything };
+	bool has_more;
+
+	fact.trace = "mine";
+	fact.sandbox = "box";
+	for (unsigned int i = 0; i < 100; i++) {
+		fact.when_us = 1000 + (i * 37) % 100;
+		facts_add(facts, &fact);
+		add(STAGE_EXEC, FAIL_NONE, 1); /* another's */
+	}
+	fact.trace = "other";
+	fact.tenant = "globex";
+	facts_add(facts, &fact);
+	ck_assert_uint_eq(facts_trace(facts, &by_trace, run, &has_more), 100);
+	ck_assert(!has_more);
+	for (unsigned int i = 0; i < 100; i++)
+		ck_assert_int_eq(run[i].when_us, 1000 + i);
+	ck_assert_str_eq(run[0].sandbox, "box");
+	ck_assert_str_eq(run[0].region, "north");
+	ck_assert_uint_eq(facts_trace(facts, &by_sandbox, run, &has_more), 101);
+	ck_assert_uint_eq(facts_trace(facts, &seen, run, &has_more), 100);
+	ck_assert_int_eq(facts_dropped_until(facts), 0);
+	fact.trace = "mine";
+	for (unsigned int i = 0; i < TRACE_FACTS_MAX; i++) {
+		fact.when_us = 500 - i % 2;
+		facts_add(facts, &fact);
+	}
+	ck_assert_uint_eq(facts_trace(facts, &by_trace, run, &has_more), TRACE_FACTS_MAX);
+	ck_assert(has_more);
+	ck_assert_int_eq(run[0].when_us, 499);
+	ck_assert_int_eq(run[TRACE_FACTS_MAX - 1].when_us, 500);
+	add(STAGE_EXEC, FAIL_NONE, 4096); /* the ring has room for so many */
+	ck_assert_uint_eq(facts_trace(facts, &by_trace, run, &has_more), 0);
+	ck_assert_int_eq(facts_dropped_until(facts), 1099);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("stage-rates");
@@ -339,7 +385,8 @@ int main(void)
 	tcase_add_test(tcase, a_stage_that_nothing_passed);
 	tcase_add_test(tcase, nothing_is_no_product);
 	tcase_add_test(tcase, the_commonest_codes_come_first_with_the_latest_example);
-	tcase_add_loop_test(tcase, filters, 0, 9);
+	tcase_add_test(tcase, one_run);
+	tcase_add_loop_test(tcase, filters, 0, 10);
 	tcase_add_test(tcase, who_may_not_see_a_tenant_counts_none_of_it);
 	tcase_add_test(tcase, a_failure_that_a_retry_saved_is_counted_apart);
 	tcase_add_test(tcase, what_was_forgotten_is_said);
