@@ -19,6 +19,7 @@ static const struct command nouns[] = {
 	{ "sandbox", "VERB", "Create, use and end sandboxes.", NULL, commands_sandbox },
 	{ "stages", "[OPTION]...", "Show how often and how fast each stage succeeds, the product, and the weakest one.", stages, NULL },
 	{ "snapshot", "VERB", "List and delete snapshots of sandboxes.", NULL, commands_snapshot },
+	{ "trace", "ID", "Show one run end to end, by its trace or its sandbox: what each process did, and when.", trace, NULL },
 	{ "capacity", "[OPTION]...", "Show how many more sandboxes fit, what stands in the way, and what a change would do.", capacity, NULL },
 	{ "template", "VERB", "Import and list templates.", NULL, commands_template },
 	{ "node", "VERB", "Show, cordon, drain and remove nodes.", NULL, commands_node },

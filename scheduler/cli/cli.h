@@ -61,6 +61,7 @@ int sandbox_snapshot(struct cli *cli, const struct command *command, int argc, c
 int sandbox_fork(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_stages(struct cli *cli, const struct command *command, int argc, char **argv);
 int capacity(struct cli *cli, const struct command *command, int argc, char **argv);
+int trace(struct cli *cli, const struct command *command, int argc, char **argv);
 int stages(struct cli *cli, const struct command *command, int argc, char **argv);
 
 /* Runs the command that argv[0], argv[1].. name. */

@@ -14,7 +14,7 @@ struct wish {
 	bool all;
 	int64_t window_us;
 	uint64_t vcpus, memory_mib;
-	const char *pool, *node, *template_name, *version, *tenant, *what_if;
+	const char *pool, *node, *template_name, *version, *region, *tenant, *what_if;
 };
 
 /* The caller's; NULL when memory is short. */
@@ -34,6 +34,7 @@ static char *query_of(const struct wish *wish)
 	query_put(to, "node", wish->node);
 	query_put(to, "template", wish->template_name);
 	query_put(to, "version", wish->version);
+	query_put(to, "region", wish->region);
 	query_put(to, "tenant", wish->tenant);
 	query_put(to, "what_if", wish->what_if);
 	if (fclose(to) != 0) {
@@ -150,6 +151,7 @@ int stages(struct cli *cli, const struct command *command, int argc, char **argv
 		{ "window", 'w', ARG_DURATION, &wish.window_us, "TIME", "Only what began in the last TIME, as in 5m, 24h, 30d." },
 		{ "pool", 0, ARG_STRING, &wish.pool, "NAME", "Only of this pool." },
 		{ "node", 0, ARG_STRING, &wish.node, "ID", "Only on this node." },
+		{ "region", 0, ARG_STRING, &wish.region, "NAME", "Only on nodes of this region." },
 		{ "template", 't', ARG_STRING, &wish.template_name, "NAME", "Only starts of this template." },
 		{ "tenant", 0, ARG_STRING, &wish.tenant, "NAME", "Only of this tenant." },
 		{ "node-version", 0, ARG_STRING, &wish.version, "VERSION", "Only on nodes of this version of croft." },

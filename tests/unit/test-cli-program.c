@@ -244,6 +244,13 @@ static void answer(struct http_request *req, const char *body)
 			"\"attempts\":0,\"failed\":0,\"saved\":0,\"skipped\":3,\"success\":null,\"codes\":[]}],\"product\":0.66666,"
 			"\"product_low\":0.3,\"product_high\":1.0,\"weakest\":\"vmm\",\"complete\":false,\"dropped\":7,"
 			"\"what_if\":{\"stage\":\"vmm\",\"success\":0.999,\"product\":0.999}}"), 0);
+	else if (!strncmp(path, "/v1/traces/", 11))
+		ck_assert_int_eq(http_respond_json(req, 200, "{\"trace\":\"t1\",\"sandbox\":\"s1\",\"took_us\":1512000,\"steps\":["
+			"{\"at_us\":0,\"took_us\":90,\"process\":\"scheduler\",\"stage\":\"admit\",\"outcome\":\"ok\",\"attempt\":1,"
+			"\"sandbox\":\"s1\"},{\"at_us\":12000,\"took_us\":1500000,\"process\":\"vmm\",\"stage\":\"vmm\","
+			"\"outcome\":\"failed\",\"attempt\":1,\"sandbox\":\"s2\",\"node\":\"n1\",\"failure\":{\"code\":\"KERNEL_MISSING\","
+			"\"owner\":\"customer\",\"message\":\"No\\u001b[2J kernel.\",\"remedy\":\"Put it back.\"}}],"
+			"\"more\":true,\"complete\":false}"), 0);
 	else if (!strncmp(path, "/v1/capacity", 12))
 		ck_assert_int_eq(http_respond_json(req, 200, "{\"shape\":{},\"if\":{\"nodes\":1},\"pools\":[{\"pool\":\"eu\","
 			"\"customer\":\"a,\\\"b\\\"\",\"fits\":7,\"waiting\":2,\"nodes\":3,\"fitting\":1,\"used\":{\"memory_mib\":5,"
@@ -635,6 +642,15 @@ static const struct {
 		"GET /v1/stages?scope=all&window=86400000ms&vcpus=2&memoryMB=1024&pool=a%26b&what_if=vmm%3A0.9 " },
 	{ "stages --window soon", "running", 2, NULL, "window", NULL },
 	{ "stages -o json", "running", 0, "\"product_low\"", NULL, NULL },
+	{ "trace " ID, "running", 0, "0 us   90 us    scheduler  admit  ok       1        -     -                               s1\n"
+		"12 ms  1500 ms  vmm        vmm    failed   1        n1    KERNEL_MISSING, owner customer  s2\n"
+		"vmm failed: No?[2J kernel. Put it back.\n"
+		"only the first steps are shown\n"
+		"not all of that time is held any more\n", NULL, "GET /v1/traces/" ID " " },
+	{ "trace -o json " ID, "running", 0, "\"steps\"", NULL, NULL },
+	{ "trace", "running", 2, NULL, "one argument", NULL },
+	{ "trace ../x", "running", 2, NULL, "32 hex digits", NULL },
+	{ "stages --region a&b", "running", 0, "vmm", NULL, "GET /v1/stages?scope=own&region=a%26b " },
 	{ "capacity", "running", 0, "eu    7     2        3      1       5 of 10     1 of 8  2 of 9    1 of 64  9\n", NULL, NULL },
 	{ "capacity", "running", 0, "eu: 2 node(s) stop at cpu, with 500 MiB, 0 vCPUs and 7 MiB of disk left\n"
 		"eu: for one more then: Add a node.\n"
