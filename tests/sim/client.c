@@ -83,16 +83,23 @@ static void create(struct sim *sim)
 	spec_unref(spec);
 }
 
+#define PICKED_OF 256
+
+/* What there is; 0 too when the scheduler does not answer. */
+static size_t list(struct sim *sim, char ret[PICKED_OF][ID_SIZE])
+{
+	if (!sim->scheduler.fleet || sim->now_usec < sim->scheduler.stalled_until_usec)
+		return 0;
+	return fleet_sandbox_list(sim->scheduler.fleet, NULL, "", ret, PICKED_OF);
+}
+
 /* One whose time is nearly over, if there is one. */
 static bool pick_dying(struct sim *sim, char ret[ID_SIZE])
 {
 	int64_t now = REAL_BASE + sim->now_usec + sim->scheduler.real_offset;
-	char ids[256][ID_SIZE];
-	size_t n;
+	char ids[PICKED_OF][ID_SIZE];
+	size_t n = list(sim, ids);
 
-	if (!sim->scheduler.fleet || sim->now_usec < sim->scheduler.stalled_until_usec)
-		return false;
-	n = fleet_sandbox_list(sim->scheduler.fleet, NULL, "", ids, ARRAY_LEN(ids));
 	for (size_t i = 0; i < n; i++) {
 		struct sandbox_record record;
 		int64_t left;
@@ -109,14 +116,28 @@ static bool pick_dying(struct sim *sim, char ret[ID_SIZE])
 	return false;
 }
 
+/* Now and then one that sleeps, if there is one: most are put to sleep once and never woken. */
+static bool pick_asleep(struct sim *sim, char ret[ID_SIZE])
+{
+	char ids[PICKED_OF][ID_SIZE];
+	size_t n = rng_below(&sim->rng, 2) ? list(sim, ids) : 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct fleet_sandbox_view view;
+
+		if (fleet_sandbox_get(sim->scheduler.fleet, ids[i], NULL, &view) < 0 || view.state != PUBLIC_PAUSED)
+			continue;
+		memcpy(ret, ids[i], ID_SIZE);
+		return true;
+	}
+	return false;
+}
+
 static bool pick(struct sim *sim, char ret[ID_SIZE])
 {
-	char ids[256][ID_SIZE];
-	size_t n;
+	char ids[PICKED_OF][ID_SIZE];
+	size_t n = list(sim, ids);
 
-	if (!sim->scheduler.fleet || sim->now_usec < sim->scheduler.stalled_until_usec)
-		return false;
-	n = fleet_sandbox_list(sim->scheduler.fleet, NULL, "", ids, ARRAY_LEN(ids));
 	if (n == 0)
 		return false;
 	memcpy(ret, ids[rng_below(&sim->rng, n)], ID_SIZE);
@@ -209,7 +230,7 @@ void client_act(struct sim *sim)
 		break;
 	case 10:
 	case 11:
-		if (pick(sim, id))
+		if (pick_asleep(sim, id) || pick(sim, id))
 			sleep_client(sim, id);
 		break;
 	case 4: /* all at once: they want the same best node */

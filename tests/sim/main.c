@@ -16,7 +16,7 @@
 
 struct totals {
 	uint64_t seeds, faults, violations, steps, creates, acks, deletes, claims, claims_refused;
-	uint64_t leases_over, replaced, resumed, pauses, wakes;
+	uint64_t leases_over, replaced, resumed, pauses, wakes, killed_pausing, killed_waking;
 	uint64_t deletes_in[SANDBOX_STATE_MAX_];
 };
 
@@ -46,6 +46,8 @@ static void run_seed(uint64_t seed, bool heal, bool verbose, struct totals *tota
 	totals->resumed += sim->resumed;
 	totals->pauses += sim->pauses;
 	totals->wakes += sim->wakes;
+	totals->killed_pausing += sim->killed_pausing;
+	totals->killed_waking += sim->killed_waking;
 	for (unsigned int i = 0; i < SANDBOX_STATE_MAX_; i++)
 		totals->deletes_in[i] += sim->deletes_in[i];
 	if (sim->violations)
@@ -117,7 +119,7 @@ static bool covered(const struct totals *totals)
 		}
 	return totals->seeds < COVERING_SEEDS ||
 	       (totals->claims && totals->claims_refused && totals->leases_over && totals->replaced &&
-		       totals->resumed && totals->pauses && totals->wakes);
+		       totals->resumed && totals->pauses && totals->wakes && totals->killed_pausing && totals->killed_waking);
 }
 
 /* Seeds that once showed a mistake: a file with one number at the beginning of each line. */
@@ -153,8 +155,9 @@ static int run(uint64_t first, uint64_t last, const char *kept, bool heal, bool 
 	printf("leases that ran out %llu, sandboxes replaced %llu, reports of starts that were resumed %llu\n",
 		(unsigned long long)totals.leases_over, (unsigned long long)totals.replaced,
 		(unsigned long long)totals.resumed);
-	printf("put to sleep %llu, woken %llu\n", (unsigned long long)totals.pauses,
-		(unsigned long long)totals.wakes);
+	printf("put to sleep %llu, woken %llu, agents killed beside the one %llu, beside the other %llu\n",
+		(unsigned long long)totals.pauses, (unsigned long long)totals.wakes,
+		(unsigned long long)totals.killed_pausing, (unsigned long long)totals.killed_waking);
 	printf("steps %llu, creates %llu, acknowledged %llu, deletes %llu:",
 		(unsigned long long)totals.steps, (unsigned long long)totals.creates,
 		(unsigned long long)totals.acks, (unsigned long long)totals.deletes);

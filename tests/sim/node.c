@@ -605,6 +605,7 @@ void node_start(struct sim *sim, struct sim_node *node)
 		exit(3);
 	for (journal = node->journals; journal; journal = journal->hh.next) {
 		event.journal = &journal->record;
+		sleep_check_load(sim, node, &journal->record);
 		journal->record.has_no_snapshot = !sleep_is_whole(sim_truth(sim, journal->sandbox));
 		step(sim, node, &event);
 		if (!node->core)
@@ -648,6 +649,7 @@ void node_crash(struct sim *sim, struct sim_node *node)
 
 	if (!node->core)
 		return;
+	sleep_killed(sim, node);
 	node->core = supervisor_free(node->core);
 	node->life++;
 	for (vm = node->vms; vm; vm = vm->next)

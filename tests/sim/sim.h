@@ -53,6 +53,7 @@ enum sim_event_type {
 	SIM_LEASE,      /* node; life: which VM */
 	SIM_CLIENT,
 	SIM_FAULT,
+	SIM_KILL, /* node, life: of the agent that is killed */
 };
 
 /* The end of an act on a node, or something that a VM did. */
@@ -214,6 +215,7 @@ struct sim {
 	uint64_t steps, faults, violations, creates, acks, deletes;
 	uint64_t claims, claims_refused;
 	uint64_t leases_over, replaced, resumed, pauses, wakes;
+	uint64_t killed_pausing, killed_waking; /* agents, beside a sandbox that was falling asleep, that was waking */
 	uint64_t deletes_in[SANDBOX_STATE_MAX_];
 	char seen_warm[ID_SIZE]; /* a warm sandbox that some client saw a while ago */
 	bool fleet_stepped;     /* since the last check */
@@ -291,6 +293,8 @@ void sleep_guest_runs(struct truth *truth, const struct sim_node *node, struct v
 void sleep_forget(struct truth *truth, const struct sim_node *node);
 void sleep_snapshot_done(
 	struct sim *sim, const struct sim_node *node, const struct result *result, const struct vm *vm);
+void sleep_killed(struct sim *sim, const struct sim_node *node);
+void sleep_check_load(struct sim *sim, const struct sim_node *node, const struct sv_journal *journal);
 bool sleep_act(struct sim *sim, struct sim_node *node, const struct sv_action *action); /* whether it was one of these */
 void sleep_restore(struct sim *sim, struct sim_node *node, const struct sv_action *action, struct vm *vm);
 void sleep_client(struct sim *sim, const char *id);

@@ -28,6 +28,40 @@ void sleep_forget(struct truth *truth, const struct sim_node *node)
 		truth->snapshot = 0;
 }
 
+/* The moments that matter are short, and a kill at random seldom meets one. */
+static void kill_soon(struct sim *sim, const struct sim_node *node, uint64_t permille)
+{
+	if (sim_chance(sim, permille))
+		sim_plan(sim, SIM_KILL, sim_between(sim, 0, 300000), node->number)->life = node->life;
+}
+
+static void count_killed(struct sim *sim, enum sv_state state)
+{
+	if (state == SV_PAUSING || state == SV_SLEEPING)
+		sim->killed_pausing++;
+	else if (state >= SV_WAKE_NETWORK && state <= SV_THAWING)
+		sim->killed_waking++;
+}
+
+void sleep_killed(struct sim *sim, const struct sim_node *node)
+{
+	const struct sim_journal *journal;
+
+	for (journal = node->journals; journal; journal = journal->hh.next)
+		count_killed(sim, journal->record.state);
+}
+
+/* What an agent reads that starts: one that sleeps has the disk that its snapshot was taken over. */
+void sleep_check_load(struct sim *sim, const struct sim_node *node, const struct sv_journal *journal)
+{
+	const struct truth *truth = sim_truth(sim, journal->sandbox);
+
+	if (journal->state >= SV_SLEEPING && journal->state <= SV_WAKE_GUEST && truth->snapshot &&
+		truth->snapshot_node == node->number && truth->snapshot_generation == journal->generation && !sleep_is_whole(truth))
+		sim_violation(sim, "the journal of node %d says that %s sleeps, and its guest wrote to the disk", node->number,
+			journal->sandbox);
+}
+
 static void snapshot(struct sim *sim, struct sim_node *node, const struct sv_action *action)
 {
 	struct vm *vm = node_vm_by_dir(node, action->vmm.run_dir);
@@ -92,6 +126,8 @@ bool sleep_act(struct sim *sim, struct sim_node *node, const struct sv_action *a
 		sleep_forget(sim_truth(sim, action->sandbox), node);
 	else
 		return false;
+	if (action->type != SV_DO_DROP_SNAPSHOT)
+		kill_soon(sim, node, action->type == SV_DO_SNAPSHOT ? 50 : 300);
 	return true;
 }
 

@@ -370,6 +370,12 @@ static void dispatch(struct sim *sim, struct sim_event *event)
 	case SIM_FAULT:
 		fault(sim);
 		break;
+	case SIM_KILL:
+		if (node->core && node->life == event->life) {
+			sim_log(sim, "FAULT node %d agent killed beside a pause or a wake", node->number);
+			node_crash(sim, node);
+		}
+		break;
 	}
 	free(event->bytes.data);
 	free(event->result);
