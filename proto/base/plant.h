@@ -33,6 +33,8 @@ enum plant {
 	PLANT_REPLACED_BEFORE_STOP,    /* fleet: a replacement starts before the lease of the former VM is over */
 	PLANT_THAWED_BEFORE_JOURNAL,   /* node: a woken guest writes to its disk before the journal says so */
 	PLANT_WAKE_NOT_RESERVED,       /* fleet: a paused sandbox wakes without room */
+	PLANT_FORK_SNAPSHOT_KEPT,      /* fleet: a fork's own snapshot stays when its sandboxes have begun */
+	PLANT_SNAPSHOT_NOT_DESIRED,    /* fleet: snapshots are not named to a node that comes back, which drops them */
 	PLANT_MAX_,
 
 	/* the virtual hardware, which tests/villain/planted must find */

@@ -118,7 +118,8 @@ void fleet_fork_check(struct fleet *fleet, struct snapshot *snapshot)
 		snapshot->n_starting > 0)
 		return;
 	fleet_snapshot_answer(fleet, snapshot, NULL);
-	fleet_snapshot_move(fleet, snapshot, SNAPSHOT_DROPPING);
+	if (!PLANTED(FORK_SNAPSHOT_KEPT))
+		fleet_snapshot_move(fleet, snapshot, SNAPSHOT_DROPPING);
 }
 
 void fleet_fork_enter(struct fleet *fleet, const struct sandbox *sandbox)

@@ -399,7 +399,7 @@ static const struct snapshot *fill_snapshots(struct fleet *fleet, const struct s
 
 static void send_desired(struct fleet *fleet, struct node *node)
 {
-	const struct snapshot *snapshot = TAILQ_FIRST(&node->snapshots);
+	const struct snapshot *snapshot = PLANTED(SNAPSHOT_NOT_DESIRED) ? NULL : TAILQ_FIRST(&node->snapshots);
 	struct sandbox *sandbox = TAILQ_FIRST(&node->sandboxes);
 	struct collected *item =
 		fleet_node_is_unsettled(fleet, node) ? node->collected : NULL;

@@ -208,6 +208,7 @@ void check_settled(struct sim *sim)
 			sim_violation(sim, "%s was deleted long ago and is %s", live->id,
 				sandbox_state_name(live->record.state));
 	}
+	snaps_check_settled(sim);
 	if (!sim->scheduler.fleet) {
 		sim_violation(sim, "the scheduler does not run");
 		return;
@@ -226,6 +227,7 @@ void check_end(struct sim *sim)
 			sim_violation(sim, "leak: a snapshot of %s", truth->id);
 		else if (truth->n_live)
 			sim_violation(sim, "leak: a VM of %s lives", truth->id);
+	snaps_check_end(sim);
 	if (sim->scheduler.live)
 		sim_violation(sim, "leak: %s is in the store as %s", sim->scheduler.live->id,
 			sandbox_state_name(sim->scheduler.live->record.state));

@@ -193,6 +193,7 @@ static void delete_all(struct sim *sim)
 	n = fleet_sandbox_list(sim->scheduler.fleet, NULL, "", ids, ARRAY_LEN(ids));
 	for (size_t i = 0; i < n && sim->scheduler.fleet; i++)
 		client_delete(sim, ids[i]);
+	snaps_delete_all(sim);
 }
 
 void client_create_many(struct sim *sim, int n)
@@ -232,6 +233,10 @@ void client_act(struct sim *sim)
 	case 11:
 		if (pick_asleep(sim, id) || pick(sim, id))
 			sleep_client(sim, id);
+		break;
+	case 9:
+		if (pick(sim, id))
+			snaps_client(sim, id);
 		break;
 	case 4: /* all at once: they want the same best node */
 		for (int i = 0; i < 6 && sim_is_chaos(sim); i++)
@@ -318,6 +323,8 @@ void client_reply(struct sim *sim, const struct fleet_reply *reply)
 		sim->claims_refused++;
 	if (client->extends_usec && !err_is_set(&reply->err))
 		extended(sim, client);
+	if (snaps_reply(sim, client, reply))
+		return;
 	if (client->is_sleep)
 		sleep_reply(sim, client, reply);
 	else if (client->is_delete)

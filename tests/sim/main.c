@@ -16,7 +16,7 @@
 
 struct totals {
 	uint64_t seeds, faults, violations, steps, creates, acks, deletes, claims, claims_refused;
-	uint64_t leases_over, replaced, resumed, pauses, wakes, killed_pausing, killed_waking;
+	uint64_t leases_over, replaced, resumed, pauses, wakes, killed_pausing, killed_waking, snapshots, forks, begun;
 	uint64_t deletes_in[SANDBOX_STATE_MAX_];
 };
 
@@ -48,6 +48,9 @@ static void run_seed(uint64_t seed, bool heal, bool verbose, struct totals *tota
 	totals->wakes += sim->wakes;
 	totals->killed_pausing += sim->killed_pausing;
 	totals->killed_waking += sim->killed_waking;
+	totals->snapshots += sim->snapshots;
+	totals->forks += sim->forks;
+	totals->begun += sim->begun;
 	for (unsigned int i = 0; i < SANDBOX_STATE_MAX_; i++)
 		totals->deletes_in[i] += sim->deletes_in[i];
 	if (sim->violations)
@@ -83,6 +86,8 @@ static const char *const plants[PLANT_MAX_] = {
 	[PLANT_LEASE_ON_WALL_CLOCK] = "lease on the wall clock",
 	[PLANT_THAWED_BEFORE_JOURNAL] = "woken before the journal",
 	[PLANT_WAKE_NOT_RESERVED] = "woken without room",
+	[PLANT_FORK_SNAPSHOT_KEPT] = "a fork's snapshot kept",
+	[PLANT_SNAPSHOT_NOT_DESIRED] = "snapshots left out of the desired set",
 	[PLANT_REPLACED_BEFORE_STOP] = "replacement before self-stop",
 };
 
@@ -119,7 +124,8 @@ static bool covered(const struct totals *totals)
 		}
 	return totals->seeds < COVERING_SEEDS ||
 	       (totals->claims && totals->claims_refused && totals->leases_over && totals->replaced &&
-		       totals->resumed && totals->pauses && totals->wakes && totals->killed_pausing && totals->killed_waking);
+		       totals->resumed && totals->pauses && totals->wakes && totals->killed_pausing &&
+		       totals->killed_waking && totals->snapshots && totals->forks && totals->begun);
 }
 
 /* Seeds that once showed a mistake: a file with one number at the beginning of each line. */
@@ -158,6 +164,8 @@ static int run(uint64_t first, uint64_t last, const char *kept, bool heal, bool 
 	printf("put to sleep %llu, woken %llu, agents killed beside the one %llu, beside the other %llu\n",
 		(unsigned long long)totals.pauses, (unsigned long long)totals.wakes,
 		(unsigned long long)totals.killed_pausing, (unsigned long long)totals.killed_waking);
+	printf("snapshots %llu, forks %llu, begun as one %llu\n", (unsigned long long)totals.snapshots,
+		(unsigned long long)totals.forks, (unsigned long long)totals.begun);
 	printf("steps %llu, creates %llu, acknowledged %llu, deletes %llu:",
 		(unsigned long long)totals.steps, (unsigned long long)totals.creates,
 		(unsigned long long)totals.acks, (unsigned long long)totals.deletes);

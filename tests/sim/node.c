@@ -190,7 +190,8 @@ static void deliver_result(
 		event.exited.failure = &result->err;
 		break;
 	default:
-		event.err = &result->err;
+		if (!snaps_result(sim, node, result, &event))
+			event.err = &result->err;
 		break;
 	}
 	step(sim, node, &event);
@@ -250,6 +251,10 @@ static void act_start(struct sim *sim, struct sim_node *node, const struct sv_ac
 	vm->is_started = true;
 	sim_truth(sim, vm->sandbox)->disks &= ~disk_bit(node); /* a guest's from now on */
 	lease_set(sim, node, vm, &action->lease);
+	if (action->restore && !action->restore_own) {
+		snaps_restore(sim, node, action, vm);
+		return;
+	}
 	if (action->restore) {
 		sleep_restore(sim, node, action, vm);
 		return;
@@ -423,7 +428,7 @@ static void check_report(struct sim *sim, struct sim_node *node, const struct sa
 
 static void act(struct sim *sim, struct sim_node *node, const struct sv_action *action)
 {
-	if (sleep_act(sim, node, action))
+	if (sleep_act(sim, node, action) || snaps_act(sim, node, action))
 		return;
 	switch (action->type) {
 	case SV_DO_JOURNAL_REMOVE:
@@ -492,6 +497,7 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 	case SV_DO_SEND_INVENTORY:
 	case SV_DO_SEND_REPORT:
 	case SV_DO_SEND_CAPACITY:
+	case SV_DO_SEND_DROPPED:
 	case SV_DO_SEND_REFUSED:
 		if (action->type == SV_DO_SEND_REPORT)
 			check_report(sim, node, action->report);
@@ -592,7 +598,7 @@ void node_start(struct sim *sim, struct sim_node *node)
 	if (node->core)
 		return;
 	sv_config_default(&config);
-	config.pauses = true;
+	config.pauses = config.snapshots = true;
 	memcpy(config.machine, node->machine, sizeof(config.machine));
 	id_new(&sim->core_rng, config.instance);
 	memcpy(config.host_boot_id, node->boot_id, sizeof(config.host_boot_id));
@@ -603,7 +609,8 @@ void node_start(struct sim *sim, struct sim_node *node)
 	node->tick_usec = 0;
 	if (supervisor_new(&node->core, &config) < 0)
 		exit(3);
-	for (journal = node->journals; journal; journal = journal->hh.next) {
+	snaps_begin(sim, node, step);
+	for (journal = node->journals; node->core && journal; journal = journal->hh.next) {
 		event.journal = &journal->record;
 		sleep_check_load(sim, node, &journal->record);
 		journal->record.has_no_snapshot = !sleep_is_whole(sim_truth(sim, journal->sandbox));
@@ -611,6 +618,8 @@ void node_start(struct sim *sim, struct sim_node *node)
 		if (!node->core)
 			return;
 	}
+	if (!node->core)
+		return;
 	event = (struct sv_event){ .type = SV_EV_START };
 	event.start.highest_epoch = node->highest_epoch;
 	event.start.leader = node->leader;

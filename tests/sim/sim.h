@@ -64,6 +64,8 @@ struct result {
 	uint64_t vm; /* of which VM; 0: of none */
 	enum sv_exit exit;
 	struct err err;
+	struct snapshot_info snapshot; /* SNAPSHOT_KEPT, SNAPSHOT_DROPPED */
+	bool answer;                   /* SNAPSHOT_DROPPED */
 };
 
 struct sim_event {
@@ -168,6 +170,7 @@ struct client {
 	bool is_delete; /* this is a DELETE of `id` */
 	bool is_claim;  /* of a warm sandbox */
 	bool is_sleep;  /* a pause or resume of `id` */
+	bool is_snapshot, is_fork, is_drop; /* of the sandbox, or of the snapshot, `id` */
 	int64_t extends_usec; /* a change of the time limit: until when it is to live at least */
 	UT_hash_handle hh;
 };
@@ -196,6 +199,15 @@ struct truth {
 	UT_hash_handle hh;
 };
 
+/* What the world knows of a snapshot: its files, and what somebody was told. */
+struct kept {
+	struct snapshot_info info;
+	int node;
+	bool is_there, is_whole;
+	bool is_acked, is_deleted;
+	UT_hash_handle hh;
+};
+
 struct sim {
 	uint64_t seed;
 	struct rng rng;      /* of the world */
@@ -212,6 +224,8 @@ struct sim {
 	struct sim_scheduler scheduler;
 	struct client *clients;
 	struct truth *truths;
+	struct kept *kept;
+	uint64_t snapshots, forks, begun;
 	uint64_t steps, faults, violations, creates, acks, deletes;
 	uint64_t claims, claims_refused;
 	uint64_t leases_over, replaced, resumed, pauses, wakes;
@@ -305,6 +319,16 @@ void snaps_put(struct sim *sim, const struct snapshot_record *record);
 void snaps_delete(struct sim *sim, const char *id);
 void snaps_load(struct sim *sim); /* into a new fleet */
 void snaps_free(struct sim *sim);
+bool snaps_act(struct sim *sim, struct sim_node *node, const struct sv_action *action); /* whether it was one of these */
+/* The end of such an act, before it is delivered: true when `event` is filled. */
+bool snaps_result(struct sim *sim, struct sim_node *node, const struct result *result, struct sv_event *event);
+void snaps_restore(struct sim *sim, struct sim_node *node, const struct sv_action *action, struct vm *vm);
+void snaps_begin(struct sim *sim, struct sim_node *node, void (*step)(struct sim *, struct sim_node *, const struct sv_event *));
+void snaps_client(struct sim *sim, const char *id);
+void snaps_delete_all(struct sim *sim);
+bool snaps_reply(struct sim *sim, const struct client *client, const struct fleet_reply *reply);
+void snaps_check_settled(struct sim *sim);
+void snaps_check_end(struct sim *sim);
 
 /* ---- client.c ---- */
 struct client *client_new(struct sim *sim);

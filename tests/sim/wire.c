@@ -119,6 +119,9 @@ struct bytes wire_pack_action(const struct sv_action *action)
 	case SV_DO_SEND_REFUSED:
 		BODY(envelope, REFUSED, refused, refused_encode(action->err));
 		break;
+	case SV_DO_SEND_DROPPED:
+		BODY(envelope, SNAPSHOT_DROPPED, snapshot_dropped, snapshot_dropped_encode(action->snapshot_id));
+		break;
 	default:
 		break;
 	}
@@ -190,6 +193,7 @@ bool wire_to_fleet(
 	Croft__Envelope *envelope = croft__envelope__unpack(NULL, bytes.size, bytes.data);
 	struct fleet_event event = { .session = session };
 	struct heartbeat heartbeat;
+	char snapshot[ID_SIZE];
 	bool ok = true;
 
 	if (!envelope)
@@ -213,6 +217,13 @@ bool wire_to_fleet(
 		break;
 	case CROFT__ENVELOPE__BODY_CAPACITY:
 		ok = deliver_capacity(envelope->capacity, &event, deliver, user);
+		break;
+	case CROFT__ENVELOPE__BODY_SNAPSHOT_DROPPED:
+		ok = snapshot_dropped_decode(envelope->snapshot_dropped, snapshot, NULL) == 0;
+		event.type = FLEET_NODE_SNAPSHOT_DROPPED;
+		event.dropped_snapshot = snapshot;
+		if (ok)
+			deliver(&event, user);
 		break;
 	case CROFT__ENVELOPE__BODY_REFUSED:
 		break;
@@ -276,6 +287,8 @@ static bool deliver_small(
 	struct update_command update;
 	struct pause_command pause;
 	struct resume_command resume;
+	struct snapshot_command take;
+	char drop[ID_SIZE];
 	struct report_ack ack;
 	struct lease_grant lease;
 	struct err err = ERR_NULL;
@@ -306,6 +319,16 @@ static bool deliver_small(
 		r = resume_command_decode(envelope->resume, &resume, NULL);
 		event->type = SV_EV_RESUME;
 		event->resume = &resume;
+		break;
+	case CROFT__ENVELOPE__BODY_SNAPSHOT:
+		r = snapshot_command_decode(envelope->snapshot, &take, NULL);
+		event->type = SV_EV_SNAPSHOT;
+		event->take = &take;
+		break;
+	case CROFT__ENVELOPE__BODY_DROP_SNAPSHOT:
+		r = drop_snapshot_decode(envelope->drop_snapshot, drop, NULL);
+		event->type = SV_EV_DROP_SNAPSHOT;
+		event->drop = drop;
 		break;
 	case CROFT__ENVELOPE__BODY_REPORT_ACK:
 		r = report_ack_decode(envelope->report_ack, &ack, NULL);
