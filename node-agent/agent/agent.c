@@ -186,27 +186,34 @@ static void on_posts(evutil_socket_t fd, short what, void *user)
 /* ---- telemetry of the node ---- */
 
 void agent_node_event(
-	struct agent *agent, const char *name, const char *sandbox, const struct err *err)
+	struct agent *agent, const char *name, const char *sandbox, const char *snapshot, const struct err *err)
 {
 	Croft__TelemetryRecord record = MESSAGE(Croft__TelemetryRecord, croft__telemetry_record);
 	Croft__NodeEvent event = MESSAGE(Croft__NodeEvent, croft__node_event);
-	Croft__Field code = MESSAGE(Croft__Field, croft__field), *fields[] = { &code };
-	char name_copy[64], sandbox_copy[ID_SIZE], key[] = "code", value[64];
+	Croft__Field code = MESSAGE(Croft__Field, croft__field), which = MESSAGE(Croft__Field, croft__field), *fields[2];
+	char name_copy[64], sandbox_copy[ID_SIZE], key[] = "code", value[64], which_key[] = "snapshot", which_value[ID_SIZE];
 
 	if (err && err_is_set(err))
-		log_failure(LOG_LEVEL_WARN, name, err, "sandbox", *sandbox ? sandbox : NULL, NULL);
+		log_failure(LOG_LEVEL_WARN, name, err, "sandbox", *sandbox ? sandbox : NULL, "snapshot",
+			*snapshot ? snapshot : NULL, NULL);
 	else
-		log_info(name, "sandbox", *sandbox ? sandbox : NULL);
+		log_info(name, "sandbox", *sandbox ? sandbox : NULL, "snapshot", *snapshot ? snapshot : NULL);
 	(void)snprintf(name_copy, sizeof(name_copy), "%s", name);
 	(void)snprintf(sandbox_copy, sizeof(sandbox_copy), "%s", sandbox);
 	event.name = name_copy;
 	event.sandbox = sandbox_copy;
+	event.fields = fields;
 	if (err && err_is_set(err)) {
 		(void)snprintf(value, sizeof(value), "%s", failure_info(err->code)->name);
 		code.key = key;
 		code.value = value;
-		event.n_fields = ARRAY_LEN(fields);
-		event.fields = fields;
+		fields[event.n_fields++] = &code;
+	}
+	if (*snapshot) {
+		(void)snprintf(which_value, sizeof(which_value), "%s", snapshot);
+		which.key = which_key;
+		which.value = which_value;
+		fields[event.n_fields++] = &which;
 	}
 	record.when_us = clock_realtime_usec();
 	record.body_case = CROFT__TELEMETRY_RECORD__BODY_EVENT;
@@ -353,7 +360,7 @@ static int load_state(struct agent *agent, struct err *reterr)
 	struct err err = ERR_NULL;
 	int r;
 
-	agent_node_event(agent, "agent-started", "", NULL);
+	agent_node_event(agent, "agent-started", "", "", NULL);
 	(void)journal_read_epoch(
 		agent->options->state, &agent->saved_epoch, &event.start.leader, &err);
 	if (!err_is_set(&err))

@@ -100,9 +100,9 @@ void agent_feed(struct agent *agent, const struct sv_event *event);
 /* Copies; without memory the agent ends (VMs live on, the next agent adopts them). */
 void agent_post(struct agent *agent, const struct post *post);
 void agent_fail(struct agent *agent, const struct err *err);
-/* Into the telemetry spool. err may be NULL. */
+/* Into the telemetry spool. Of no sandbox, of no snapshot: "". err may be NULL. */
 void agent_node_event(
-	struct agent *agent, const char *name, const char *sandbox, const struct err *err);
+	struct agent *agent, const char *name, const char *sandbox, const char *snapshot, const struct err *err);
 
 /* perform.c: the actions of the node itself; those of a sandbox go to sandbox_queue(). */
 void perform_actions(struct agent *agent, struct sv_actions *actions);

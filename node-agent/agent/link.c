@@ -66,7 +66,7 @@ static int on_welcome(void *call, const struct envelope_head *head, const Croft_
 		link->state = LINK_WELCOMED;
 		log_info("welcomed by the scheduler", "node", welcome.node, "pool", welcome.pool,
 			"epoch", LOG_NUM(head->epoch));
-		agent_node_event(link->agent, "link-up", "", NULL);
+		agent_node_event(link->agent, "link-up", "", "", NULL);
 	}
 	spool_welcome(link->agent->spool, welcome.telemetry_acked);
 	feed(link, &event, head);
@@ -392,7 +392,7 @@ static void went_down(struct link *link)
 		return;
 	link->is_up = false;
 	if (link->state == LINK_WELCOMED)
-		agent_node_event(link->agent, "link-lost", "", NULL);
+		agent_node_event(link->agent, "link-lost", "", "", NULL);
 	link->state = LINK_GREETING;
 	(void)evtimer_del(link->telemetry);
 	images_link_down(link->agent->images);

@@ -93,7 +93,7 @@ void perform_shared(struct agent *agent, const struct sv_action *action)
 		perform_stage(agent, action->stage);
 		break;
 	case SV_DO_NODE_EVENT:
-		agent_node_event(agent, action->event.name, action->sandbox, action->event.err);
+		agent_node_event(agent, action->event.name, action->sandbox, action->event.snapshot, action->event.err);
 		break;
 	default:
 		log_error("an action of the supervisor is not known here", "action",

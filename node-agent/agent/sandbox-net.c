@@ -299,7 +299,7 @@ static void on_up(const struct helper_reply *reply, void *user)
 
 	agent->helper_starts_vmms = reply->facts.can_start_vmm;
 	if (err_is_set(&reply->facts.network))
-		agent_node_event(agent, "network-unavailable", "", &reply->facts.network);
+		agent_node_event(agent, "network-unavailable", "", "", &reply->facts.network);
 	(void)ask_list(agent, 0);
 }
 

@@ -81,17 +81,18 @@ void sv_emit_journal(struct supervisor *sv, struct sv_sandbox *sandbox, enum sv_
 		sv->out->no_memory = true;
 }
 
-void sv_emit_event(struct supervisor *sv, const char *name, const struct sv_sandbox *sandbox,
+struct sv_action *sv_emit_event(struct supervisor *sv, const char *name, const struct sv_sandbox *sandbox,
 	const struct err *err)
 {
 	struct sv_action *action = sv_emit(sv, SV_DO_NODE_EVENT, sandbox);
 
 	if (!action)
-		return;
+		return NULL;
 	action->event.name = name;
 	if (err) {
 		action->event.err = malloc(sizeof(*action->event.err));
 		if (action->event.err)
 			*action->event.err = *err;
 	}
+	return action;
 }

@@ -131,7 +131,8 @@ void sv_emit_vmm(struct supervisor *sv, enum sv_action_type type, const struct s
 void sv_emit_route(struct supervisor *sv, const struct sv_sandbox *sandbox, bool ready);
 /* SV_WRITE_NONE: best effort. */
 void sv_emit_journal(struct supervisor *sv, struct sv_sandbox *sandbox, enum sv_write write);
-void sv_emit_event(struct supervisor *sv, const char *name, const struct sv_sandbox *sandbox,
+/* Returns it, NULL without memory. */
+struct sv_action *sv_emit_event(struct supervisor *sv, const char *name, const struct sv_sandbox *sandbox,
 	const struct err *err);
 
 /* ---- sandbox.c: the object, the mover, stages ---- */
@@ -197,7 +198,7 @@ int sv_snapshot_check(const struct supervisor *sv, const struct sandbox_spec *sp
 /* Of the one that journal.updated asked for; NULL: another change, or there is none, and then *ret says why. */
 const struct snapshot_info *sv_snapshot_answer(
 	const struct supervisor *sv, const struct sv_sandbox *sandbox, struct err *ret);
-/* A whole desired set came: those of its inventory that it does not name go. */
+/* A whole desired set came: those of its inventory that it does not name go, by the drift rule. */
 void sv_snapshots_judge(struct supervisor *sv);
 uint64_t sv_snapshots_mib(const struct supervisor *sv);
 

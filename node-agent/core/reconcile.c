@@ -22,20 +22,26 @@ struct kept {
 };
 
 struct drift {
-	char sandbox[ID_SIZE];
+	char id[ID_SIZE];
 	int64_t since_usec;
 	UT_hash_handle hh;
+};
+
+/* What no set names, and when the last corrections were. */
+struct drifting {
+	struct drift *drifts;
+	int64_t corrected_usec[RECONCILE_BUDGET]; /* 0: free */
 };
 
 struct reconcile {
 	struct wanted *wanted; /* parts so far, or the last complete set */
 	size_t n_wanted;
 	struct kept *kept; /* likewise */
+	bool knows_snapshots; /* likewise: each part says so */
 	uint64_t number;
 	uint32_t next_part;
 	bool collecting;
-	struct drift *drifts;
-	int64_t destroyed_usec[RECONCILE_BUDGET]; /* when the last ones were; 0: free */
+	struct drifting sandboxes, snapshots;
 };
 
 int reconcile_new(struct reconcile **ret)
@@ -58,20 +64,27 @@ static void drop_wanted(struct reconcile *reconcile)
 		free(kept);
 	}
 	reconcile->n_wanted = 0;
+	reconcile->knows_snapshots = false;
 	reconcile->collecting = false;
+}
+
+static void drop_drifts(struct drifting *of)
+{
+	struct drift *drift, *next;
+
+	HASH_ITER (hh, of->drifts, drift, next) {
+		HASH_DEL(of->drifts, drift);
+		free(drift);
+	}
 }
 
 struct reconcile *reconcile_free(struct reconcile *reconcile)
 {
-	struct drift *drift, *next;
-
 	if (!reconcile)
 		return NULL;
 	drop_wanted(reconcile);
-	HASH_ITER (hh, reconcile->drifts, drift, next) {
-		HASH_DEL(reconcile->drifts, drift);
-		free(drift);
-	}
+	drop_drifts(&reconcile->sandboxes);
+	drop_drifts(&reconcile->snapshots);
 	free(reconcile);
 	return NULL;
 }
@@ -97,11 +110,19 @@ static bool add_wanted(struct reconcile *reconcile, const struct desired_sandbox
 	return true;
 }
 
+static bool is_kept(const struct reconcile *reconcile, const char *snapshot)
+{
+	struct kept *kept;
+
+	HASH_FIND_STR(reconcile->kept, snapshot, kept);
+	return kept != NULL;
+}
+
 static bool add_kept(struct reconcile *reconcile, const char *snapshot)
 {
 	struct kept *kept;
 
-	if (reconcile_keeps(reconcile, snapshot))
+	if (is_kept(reconcile, snapshot))
 		return true;
 	kept = calloc(1, sizeof(*kept));
 	if (!kept)
@@ -114,16 +135,9 @@ static bool add_kept(struct reconcile *reconcile, const char *snapshot)
 	return false;
 }
 
-bool reconcile_keeps(const struct reconcile *reconcile, const char *snapshot)
-{
-	struct kept *kept;
-
-	HASH_FIND_STR(reconcile->kept, snapshot, kept);
-	return kept != NULL;
-}
-
 static bool add_part(struct reconcile *reconcile, const struct desired_set *part)
 {
+	reconcile->knows_snapshots = reconcile->knows_snapshots && part->knows_snapshots;
 	for (size_t i = 0; i < part->n; i++)
 		if (!add_wanted(reconcile, &part->sandboxes[i]))
 			return false;
@@ -150,6 +164,7 @@ bool reconcile_add_part(
 		reconcile->collecting = true;
 		reconcile->number = number;
 		reconcile->next_part = 0;
+		reconcile->knows_snapshots = true;
 	}
 	if (!reconcile->collecting || reconcile->number != number ||
 		part->part != reconcile->next_part) {
@@ -167,33 +182,43 @@ bool reconcile_add_part(
 	return true;
 }
 
-static struct drift *drift_find(const struct reconcile *reconcile, const char *sandbox)
+static struct drift *drift_find(const struct drifting *of, const char *id)
 {
 	struct drift *drift;
 
-	HASH_FIND_STR(reconcile->drifts, sandbox, drift);
+	HASH_FIND_STR(of->drifts, id, drift);
 	return drift;
+}
+
+static void forget(struct drifting *of, const char *id)
+{
+	struct drift *drift = drift_find(of, id);
+
+	if (!drift)
+		return;
+	HASH_DEL(of->drifts, drift);
+	free(drift);
 }
 
 void reconcile_forget(struct reconcile *reconcile, const char *sandbox)
 {
-	struct drift *drift = drift_find(reconcile, sandbox);
+	forget(&reconcile->sandboxes, sandbox);
+}
 
-	if (!drift)
-		return;
-	HASH_DEL(reconcile->drifts, drift);
-	free(drift);
+void reconcile_forget_snapshot(struct reconcile *reconcile, const char *snapshot)
+{
+	forget(&reconcile->snapshots, snapshot);
 }
 
 size_t reconcile_drifting(const struct reconcile *reconcile)
 {
-	return HASH_COUNT(reconcile->drifts);
+	return HASH_COUNT(reconcile->sandboxes.drifts) + HASH_COUNT(reconcile->snapshots.drifts);
 }
 
-static bool within_budget(struct reconcile *reconcile, int64_t now_usec)
+static bool within_budget(struct drifting *of, int64_t now_usec)
 {
 	for (size_t i = 0; i < RECONCILE_BUDGET; i++) {
-		int64_t *slot = &reconcile->destroyed_usec[i];
+		int64_t *slot = &of->corrected_usec[i];
 
 		if (*slot == 0 || now_usec - *slot >= RECONCILE_WINDOW_USEC) {
 			*slot = MAX(now_usec, 1);
@@ -204,26 +229,24 @@ static bool within_budget(struct reconcile *reconcile, int64_t now_usec)
 }
 
 /* The first look starts the clock; a later one, of another complete set, may act. */
-static enum reconcile_verdict judge_unknown(
-	struct reconcile *reconcile, int64_t now_usec, const struct reconcile_actual *actual)
+static enum reconcile_verdict judge_unknown(struct drifting *of, int64_t now_usec, const char *id)
 {
-	struct drift *drift = drift_find(reconcile, actual->sandbox);
+	struct drift *drift = drift_find(of, id);
 
 	if (!drift) {
 		drift = calloc(1, sizeof(*drift));
 		if (!drift)
 			return RECONCILE_DRIFTING;
 		drift->since_usec = now_usec;
-		memcpy(drift->sandbox, actual->sandbox, sizeof(drift->sandbox));
-		HASH_ADD_STR(reconcile->drifts, sandbox, drift);
+		memcpy(drift->id, id, sizeof(drift->id));
+		HASH_ADD_STR(of->drifts, id, drift);
 		if (!drift->hh.tbl)
 			free(drift);
 		return RECONCILE_DRIFTING;
 	}
-	if (now_usec - drift->since_usec < RECONCILE_DRIFT_USEC ||
-		!within_budget(reconcile, now_usec))
+	if (now_usec - drift->since_usec < RECONCILE_DRIFT_USEC || !within_budget(of, now_usec))
 		return RECONCILE_DRIFTING;
-	reconcile_forget(reconcile, actual->sandbox);
+	forget(of, id);
 	return RECONCILE_DESTROY;
 }
 
@@ -243,5 +266,14 @@ enum reconcile_verdict reconcile_judge(struct reconcile *reconcile, int64_t now_
 		return RECONCILE_DESTROY;
 	if (!had || reconcile->n_wanted == 0)
 		return RECONCILE_KEEP;
-	return judge_unknown(reconcile, now_usec, actual);
+	return judge_unknown(&reconcile->sandboxes, now_usec, actual->sandbox);
+}
+
+enum reconcile_verdict reconcile_judge_snapshot(
+	struct reconcile *reconcile, int64_t now_usec, const char *snapshot, bool had)
+{
+	if (had && reconcile->knows_snapshots && !is_kept(reconcile, snapshot))
+		return judge_unknown(&reconcile->snapshots, now_usec, snapshot);
+	forget(&reconcile->snapshots, snapshot);
+	return RECONCILE_KEEP;
 }

@@ -6,8 +6,8 @@
  * Rules (design.md 5): a partial set says nothing. A set that names no sandbox at all destroys nothing. A sandbox
  * whose id stands there with a higher generation is superseded: fenced at once. One that does not stand there is
  * drift: it must be absent from two complete sets in a row at least 60 s apart, and at most 5 such corrections
- * happen per host and hour; being named once clears it. Of snapshots, which nobody is at work in, the set just says which to
- * keep.
+ * happen per host and hour; being named once clears it. Snapshots are judged as drift is, with a budget of their own, and only
+ * by a set whose sender says that it knows them; it may name none at all.
  */
 #pragma once
 
@@ -47,9 +47,11 @@ bool reconcile_add_part(
  * (others are kept: the set cannot know them). */
 enum reconcile_verdict reconcile_judge(struct reconcile *reconcile, int64_t now_usec,
 	const struct reconcile_actual *actual, bool had);
-/* Whether the last completed set names this snapshot as one to be kept. */
-bool reconcile_keeps(const struct reconcile *reconcile, const char *snapshot);
-/* A sandbox left the node. */
+/* Likewise of a snapshot: never RECONCILE_FENCE. RECONCILE_DESTROY: it is to be dropped. */
+enum reconcile_verdict reconcile_judge_snapshot(
+	struct reconcile *reconcile, int64_t now_usec, const char *snapshot, bool had);
+/* A sandbox, or a snapshot, left the node. */
 void reconcile_forget(struct reconcile *reconcile, const char *sandbox);
-/* Sandboxes drifting at present. */
+void reconcile_forget_snapshot(struct reconcile *reconcile, const char *snapshot);
+/* Sandboxes and snapshots drifting at present. */
 size_t reconcile_drifting(const struct reconcile *reconcile);

@@ -56,6 +56,7 @@ void sv_snapshot_load(struct supervisor *sv, const struct snapshot_info *info)
 static void forget(struct supervisor *sv, struct sv_snapshot *snapshot)
 {
 	HASH_DEL(sv->snapshots, snapshot);
+	reconcile_forget_snapshot(sv->reconcile, snapshot->info.id);
 	free(snapshot);
 }
 
@@ -91,6 +92,14 @@ int sv_snapshot_check(const struct supervisor *sv, const struct sandbox_spec *sp
 }
 
 /* ---- to drop one ---- */
+
+static void emit_event(struct supervisor *sv, const char *name, const char *id, const struct err *err)
+{
+	struct sv_action *action = sv_emit_event(sv, name, NULL, err);
+
+	if (action)
+		memcpy(action->event.snapshot, id, strlen(id) + 1);
+}
 
 static void emit_drop(struct supervisor *sv, const struct sv_sandbox *sandbox, const char *id, bool answer)
 {
@@ -144,7 +153,7 @@ void sv_on_snapshot_dropped(struct supervisor *sv, const struct sv_event *event)
 	if (event->dropped.err && err_is_set(event->dropped.err)) {
 		if (snapshot)
 			snapshot->is_dropping = false;
-		sv_emit_event(sv, "snapshot-left", NULL, event->dropped.err);
+		emit_event(sv, "snapshot-left", event->dropped.snapshot, event->dropped.err);
 		return;
 	}
 	if (snapshot)
@@ -161,12 +170,20 @@ void sv_snapshots_judge(struct supervisor *sv)
 	struct sv_snapshot *snapshot;
 
 	for (snapshot = sv->snapshots; snapshot; snapshot = snapshot->hh.next) {
-		if (snapshot->is_dropping || snapshot->listed_in != sv->inventory ||
-			reconcile_keeps(sv->reconcile, snapshot->info.id) || is_needed(sv, snapshot->info.id))
+		const char *id = snapshot->info.id;
+		enum reconcile_verdict verdict;
+
+		if (snapshot->is_dropping || is_needed(sv, id))
+			continue;
+		verdict = reconcile_judge_snapshot(
+			sv->reconcile, sv->now.mono_usec, id, snapshot->listed_in == sv->inventory);
+		if (verdict == RECONCILE_DRIFTING)
+			emit_event(sv, "snapshot-drift", id, NULL);
+		if (verdict != RECONCILE_DESTROY)
 			continue;
 		snapshot->is_dropping = true;
-		sv_emit_event(sv, "snapshot-not-wanted", NULL, NULL);
-		emit_drop(sv, NULL, snapshot->info.id, false);
+		emit_event(sv, "snapshot-drift-dropped", id, NULL);
+		emit_drop(sv, NULL, id, false);
 	}
 }
 

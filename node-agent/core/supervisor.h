@@ -387,6 +387,7 @@ struct sv_action {
 		struct {
 			const char *name; /* static */
 			struct err *err;  /* NULL: none */
+			char snapshot[ID_SIZE]; /* that it is about; "": none */
 		} event;
 		struct err *err;
 	};

@@ -335,6 +335,7 @@ int desired_set_decode(
 		.part = message->part,
 		.complete = message->complete,
 		.inventory = message->inventory,
+		.knows_snapshots = message->knows_snapshots,
 	};
 	int r;
 

@@ -529,6 +529,7 @@ Croft__DesiredSet *desired_set_encode(const struct desired_set *set)
 	to->part = set->part;
 	to->complete = set->complete;
 	to->inventory = set->inventory;
+	to->knows_snapshots = set->knows_snapshots;
 	if (set->n) {
 		to->sandboxes = calloc(set->n, sizeof(*to->sandboxes));
 		if (!to->sandboxes)

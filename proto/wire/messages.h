@@ -332,6 +332,7 @@ struct desired_set {
 	uint64_t inventory;
 	char (*snapshots)[ID_SIZE]; /* to be kept; at most PART_MAX in a part */
 	size_t n_snapshots;
+	bool knows_snapshots; /* false: the set says nothing of them */
 };
 void desired_set_deinit(struct desired_set *set);
 Croft__DesiredSet *desired_set_encode(const struct desired_set *set);

@@ -415,6 +415,7 @@ static void send_desired(struct fleet *fleet, struct node *node)
 		set = &send->desired;
 		set->part = part;
 		set->inventory = node->inventory;
+		set->knows_snapshots = true;
 		set->sandboxes = calloc(size, sizeof(*set->sandboxes));
 		if (!set->sandboxes) {
 			fleet->out->no_memory = true;

@@ -775,6 +775,7 @@ START_TEST(test_inventory_without_the_sandbox)
 	ck_assert_int_eq(state(), SANDBOX_ENDED);
 	ck_assert_int_eq(rig.saved.failure.code, FAIL_VM_VANISHED);
 	ck_assert(sent(SEND_DESIRED)->desired.complete);
+	ck_assert(sent(SEND_DESIRED)->desired.knows_snapshots); /* also where there is none */
 }
 END_TEST
 

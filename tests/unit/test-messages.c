@@ -178,6 +178,7 @@ START_TEST(test_sets)
 	ck_assert_uint_eq(set_back.inventory, 7);
 	ck_assert_uint_eq(set_back.part, 3);
 	ck_assert(set_back.complete);
+	ck_assert(!set_back.knows_snapshots);
 	ck_assert_int_eq(inventory_decode(inventory_message, &back, NULL), 0);
 	ck_assert_uint_eq(back.greeting, 9);
 	ck_assert(!back.complete);
@@ -224,7 +225,8 @@ START_TEST(test_snapshots)
 	struct snapshot_command command_back;
 	struct sandbox_report report = { .sandbox = ID, .generation = 2, .state = REPORT_RUNNING, .snapshot = &info }, copy;
 	struct inventory inventory = { .snapshots = (struct snapshot_info[]){ info, other }, .n_snapshots = 2, .number = 4 };
-	struct desired_set set = { .snapshots = (char[][ID_SIZE]){ SNAPSHOT, OP }, .n_snapshots = 2, .complete = true }, set_back;
+	struct desired_set set = { .snapshots = (char[][ID_SIZE]){ SNAPSHOT, OP }, .n_snapshots = 2, .complete = true,
+		.knows_snapshots = true }, set_back;
 	Croft__SnapshotSandbox *command_message = snapshot_command_encode(&command);
 	Croft__SandboxReport *report_message = sandbox_report_encode(&report);
 	Croft__Inventory *inventory_message;
@@ -252,6 +254,7 @@ START_TEST(test_snapshots)
 	ck_assert_int_eq(desired_set_decode(set_message, &set_back, NULL), 0);
 	ck_assert_uint_eq(set_back.n_snapshots, 2);
 	ck_assert_str_eq(set_back.snapshots[1], OP);
+	ck_assert(set_back.knows_snapshots);
 	desired_set_deinit(&set_back);
 	info.vcpus = 0;
 	FREE(report_message);

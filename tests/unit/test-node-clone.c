@@ -187,7 +187,8 @@ START_TEST(an_agent_that_is_killed_meanwhile_leaves_none)
 }
 END_TEST
 
-START_TEST(what_nobody_wants_goes_with_the_next_inventory)
+/* One set that does not name it is not enough: the scheduler may be another one, or an older one. */
+START_TEST(what_one_desired_set_lacks_stays)
 {
 	struct rig rig;
 
@@ -197,11 +198,10 @@ START_TEST(what_nobody_wants_goes_with_the_next_inventory)
 	rig.wants_no_snapshots = true;
 	(void)rig_end(&rig, SIGTERM);
 	rig_start(&rig);
-	rig_until(&rig, is_empty, NULL, "an empty directory");
+	begin_clone(&rig); /* behind the set */
+	rig_wait_state(&rig, CLONE, REPORT_RUNNING);
+	ck_assert(has_kept(&rig, "record"));
 	ck_assert(rig_is(&rig, SANDBOX, REPORT_RUNNING));
-	begin_clone(&rig);
-	rig_wait_state(&rig, CLONE, REPORT_ENDED);
-	ck_assert_int_eq(rig_find(&rig, CLONE)->report.failure.code, FAIL_SNAPSHOT_LOST);
 	rig_deinit(&rig);
 }
 END_TEST
@@ -215,7 +215,7 @@ int main(void)
 	tcase_add_loop_test(tcase, one_is_kept_and_begun_from, 0, 2);
 	tcase_add_loop_test(tcase, one_that_fails_leaves_nothing, 0, 2);
 	tcase_add_loop_test(tcase, an_agent_that_is_killed_meanwhile_leaves_none, 0, 2);
-	tcase_add_test(tcase, what_nobody_wants_goes_with_the_next_inventory);
+	tcase_add_test(tcase, what_one_desired_set_lacks_stays);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
 }

@@ -145,7 +145,7 @@ static void on_report(struct rig *rig, const Croft__SandboxReport *message)
 static void on_inventory(struct rig *rig, const Croft__Inventory *message)
 {
 	struct inventory inventory = { .n = 0 };
-	struct desired_set set = { .n = 0 };
+	struct desired_set set = { .knows_snapshots = true };
 	struct err err = ERR_NULL;
 
 	ck_assert_msg(inventory_decode(message, &inventory, &err) == 0, "%s", err.msg);

@@ -162,6 +162,90 @@ START_TEST(test_five_an_hour)
 }
 END_TEST
 
+/* One part that names one snapshot, or none. */
+static bool feed_snapshot(struct reconcile *reconcile, const char *id, bool knows, uint32_t part, bool complete)
+{
+	char ids[1][ID_SIZE] = { "" };
+	struct desired_set set = { .part = part, .complete = complete, .inventory = 1, .knows_snapshots = knows };
+
+	if (id) {
+		memcpy(ids[0], id, ID_SIZE);
+		set.snapshots = ids;
+		set.n_snapshots = 1;
+	}
+	return reconcile_add_part(reconcile, &set, 1);
+}
+
+static enum reconcile_verdict judge_snapshot(struct reconcile *reconcile, int64_t second, const char *id)
+{
+	return reconcile_judge_snapshot(reconcile, second * USEC_PER_SEC, id, true);
+}
+
+/* Also where the set names nothing at all. */
+START_TEST(test_a_snapshot_goes_by_the_drift_rule)
+{
+	struct reconcile *reconcile = make();
+	const char *other = _i ? ID_A : NULL;
+
+	ck_assert(feed_snapshot(reconcile, other, true, 0, true));
+	ck_assert_int_eq(judge_snapshot(reconcile, 100, ID_B), RECONCILE_DRIFTING);
+	ck_assert_int_eq(reconcile_judge_snapshot(reconcile, 1, ID_A, false), RECONCILE_KEEP); /* it cannot know that one */
+	ck_assert_uint_eq(reconcile_drifting(reconcile), 1);
+	ck_assert(feed_snapshot(reconcile, other, true, 0, true));
+	ck_assert_int_eq(judge_snapshot(reconcile, 159, ID_B), RECONCILE_DRIFTING);
+	ck_assert(feed_snapshot(reconcile, ID_B, true, 0, true));
+	ck_assert_int_eq(judge_snapshot(reconcile, 160, ID_B), RECONCILE_KEEP); /* named once: anew */
+	ck_assert(feed_snapshot(reconcile, other, true, 0, true));
+	ck_assert_int_eq(judge_snapshot(reconcile, 161, ID_B), RECONCILE_DRIFTING);
+	ck_assert(feed_snapshot(reconcile, other, true, 0, true));
+	ck_assert_int_eq(judge_snapshot(reconcile, 221, ID_B), RECONCILE_DESTROY);
+	ck_assert_uint_eq(reconcile_drifting(reconcile), 0);
+	reconcile_free(reconcile);
+}
+END_TEST
+
+/* An older scheduler, in whole or in one part: what it does not know it does not name. */
+START_TEST(test_who_knows_no_snapshots_drops_none)
+{
+	struct reconcile *reconcile = make();
+
+	ck_assert(feed_snapshot(reconcile, NULL, true, 0, true));
+	ck_assert_int_eq(judge_snapshot(reconcile, 1, ID_B), RECONCILE_DRIFTING);
+	for (int64_t i = 1; i < 5; i++) {
+		if (i % 2)
+			ck_assert(!feed_snapshot(reconcile, NULL, true, 0, false));
+		ck_assert(feed_snapshot(reconcile, NULL, false, (uint32_t)(i % 2), true));
+		ck_assert_int_eq(judge_snapshot(reconcile, 100 * i, ID_B), RECONCILE_KEEP);
+	}
+	ck_assert(feed_snapshot(reconcile, NULL, true, 0, true)); /* and then it is the first look again */
+	ck_assert_int_eq(judge_snapshot(reconcile, 1000, ID_B), RECONCILE_DRIFTING);
+	reconcile_free(reconcile);
+}
+END_TEST
+
+/* Its budget is its own. */
+START_TEST(test_five_snapshots_an_hour)
+{
+	struct reconcile *reconcile = make();
+	unsigned int dropped = 0;
+	char id[ID_SIZE];
+
+	for (int64_t look = 0; look < 2; look++) {
+		ck_assert(feed(reconcile, ID_A, 1, 0, true, 1));
+		ck_assert_int_eq(judge(reconcile, 1 + 61 * look, ID_B, 1), look ? RECONCILE_DESTROY : RECONCILE_DRIFTING);
+		ck_assert(feed_snapshot(reconcile, NULL, true, 0, true));
+		for (int i = 0; i < 9; i++) {
+			memset(id, 'c' + i, ID_LEN);
+			id[ID_LEN] = '\0';
+			dropped += judge_snapshot(reconcile, 1 + 61 * look, id) == RECONCILE_DESTROY;
+		}
+	}
+	ck_assert_uint_eq(dropped, 5);
+	ck_assert_int_eq(judge_snapshot(reconcile, 3800, id), RECONCILE_DESTROY); /* an hour later */
+	reconcile_free(reconcile);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("reconcile");
@@ -175,6 +259,9 @@ int main(void)
 	tcase_add_test(tcase, test_parts_must_be_whole_in_order_and_of_one_inventory);
 	tcase_add_test(tcase, test_what_the_set_cannot_know_is_kept);
 	tcase_add_test(tcase, test_five_an_hour);
+	tcase_add_loop_test(tcase, test_a_snapshot_goes_by_the_drift_rule, 0, 2);
+	tcase_add_test(tcase, test_who_knows_no_snapshots_drops_none);
+	tcase_add_test(tcase, test_five_snapshots_an_hour);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
 }

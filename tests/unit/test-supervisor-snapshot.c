@@ -456,14 +456,27 @@ static uint64_t inventory_number(void)
 	return find(SV_DO_SEND_INVENTORY)->inventory->number;
 }
 
-static void desire(uint64_t number, bool complete, char (*keep)[ID_SIZE], size_t n)
+static void desire_of(bool knows, uint64_t number, bool complete, char (*keep)[ID_SIZE], size_t n)
 {
 	struct desired_sandbox sandbox = { .generation = 1 };
 	struct desired_set set = { .sandboxes = &sandbox, .n = 1, .complete = complete, .inventory = number,
-		.snapshots = keep, .n_snapshots = n };
+		.snapshots = keep, .n_snapshots = n, .knows_snapshots = knows };
 
 	memcpy(sandbox.sandbox, ID, ID_SIZE);
 	feed((struct sv_event){ .type = SV_EV_DESIRED, .epoch = 1, .desired = &set });
+}
+
+static void desire(uint64_t number, bool complete, char (*keep)[ID_SIZE], size_t n)
+{
+	desire_of(true, number, complete, keep, n);
+}
+
+static const char *told_of(const char *event)
+{
+	for (size_t i = 0; i < rig.out.n; i++)
+		if (rig.out.items[i].type == SV_DO_NODE_EVENT && !strcmp(rig.out.items[i].event.name, event))
+			return rig.out.items[i].event.snapshot;
+	return NULL;
 }
 
 START_TEST(what_the_desired_set_does_not_name_goes)
@@ -483,13 +496,54 @@ START_TEST(what_the_desired_set_does_not_name_goes)
 	feed_of(SV_EV_SNAPSHOT_TAKEN, NULL);
 	feed_of(SV_EV_THAWED, NULL);
 	feed_kept_of(CLONE, NULL);
-	desire(number, true, NULL, 0);
-	for (size_t i = 0; i < rig.out.n; i++) /* the set could not know of the newer one */
+	desire(number, true, NULL, 0); /* nor is one look enough */
+	ck_assert_ptr_null(find(SV_DO_DROP_KEPT));
+	ck_assert_str_eq(told_of("snapshot-drift"), SNAP);
+	later(61 * USEC_PER_SEC);
+	ck_assert_ptr_nonnull(find(SV_DO_SEND_INVENTORY)); /* it is asked again soon */
+	ck_assert_ptr_null(find(SV_DO_DROP_KEPT));
+	number = find(SV_DO_SEND_INVENTORY)->inventory->number;
+	desire(number, true, &(char[ID_SIZE]){ CLONE }, 1);
+	ck_assert_str_eq(told_of("snapshot-drift-dropped"), SNAP);
+	for (size_t i = 0; i < rig.out.n; i++)
 		ck_assert(rig.out.items[i].type != SV_DO_DROP_KEPT || !strcmp(rig.out.items[i].snapshot_id, SNAP));
 	ck_assert(!find(SV_DO_DROP_KEPT)->answer);
 	feed_dropped(SNAP, false, NULL);
 	ck_assert(!is_listed(SNAP));
 	ck_assert(is_listed(CLONE));
+}
+END_TEST
+
+/* One that was made since the inventory is not the set's to judge. */
+START_TEST(a_newer_one_is_not_judged)
+{
+	uint64_t number;
+
+	keep_one();
+	number = inventory_number();
+	take_numbered(OTHER_OP, CLONE, 0);
+	feed_of(SV_EV_SNAPSHOT_TAKEN, NULL);
+	feed_of(SV_EV_THAWED, NULL);
+	feed_kept_of(CLONE, NULL);
+	desire(number, true, &(char[ID_SIZE]){ SNAP }, 1);
+	rig.now.mono_usec += 61 * USEC_PER_SEC;
+	desire(number, true, &(char[ID_SIZE]){ SNAP }, 1);
+	ck_assert_ptr_null(find(SV_DO_DROP_KEPT));
+	ck_assert_ptr_null(told_of("snapshot-drift"));
+}
+END_TEST
+
+/* A scheduler that was rolled back to one that knows no snapshots answers whole sets that name none. */
+START_TEST(an_older_scheduler_drops_nothing)
+{
+	keep_one();
+	for (int i = 0; i < 3; i++) {
+		desire_of(false, inventory_number(), true, NULL, 0);
+		ck_assert_ptr_null(find(SV_DO_DROP_KEPT));
+		ck_assert_ptr_null(told_of("snapshot-drift"));
+		rig.now.mono_usec += 100 * USEC_PER_SEC;
+	}
+	ck_assert(is_listed(SNAP));
 }
 END_TEST
 
@@ -708,6 +762,8 @@ int main(void)
 	tcase_add_loop_test(tcase, a_drop_is_answered_when_the_files_are_gone, 0, 2);
 	tcase_add_loop_test(tcase, one_that_is_made_is_not_dropped, TAKING, KEPT + 1);
 	tcase_add_test(tcase, what_the_desired_set_does_not_name_goes);
+	tcase_add_test(tcase, a_newer_one_is_not_judged);
+	tcase_add_test(tcase, an_older_scheduler_drops_nothing);
 	tcase_add_test(tcase, many_are_told_in_parts);
 	tcase_add_loop_test(tcase, it_begins_as_a_snapshot_and_is_somebody_else, 0, 2);
 	tcase_add_loop_test(tcase, a_guest_that_does_not_become_another_is_not_handed_out, 0, 3);
