@@ -10,6 +10,7 @@
 
 #include "base/table.h"
 #include "server/codec.h"
+#include "server/ended.h"
 #include "server/message.h"
 #include "server/ops.h"
 #include "server/shell.h"
@@ -63,6 +64,8 @@ struct telemetry {
 	struct facts *facts;
 	struct stage_count totals[STAGE_MAX_]; /* of everything since the start, for the metrics */
 	struct node_telemetry *nodes;
+	struct ended ended;
+	bool is_loading; /* what nodes said is read after all that ended */
 };
 
 int telemetry_new(struct telemetry **ret, struct server *server, struct err *reterr)
@@ -75,6 +78,7 @@ int telemetry_new(struct telemetry **ret, struct server *server, struct err *ret
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for telemetry");
 	}
 	(*ret)->server = server;
+	ended_init(&(*ret)->ended);
 	return 0;
 }
 
@@ -93,6 +97,7 @@ void telemetry_free(struct telemetry *telemetry)
 	if (!telemetry)
 		return;
 	telemetry_reset_stages(telemetry);
+	ended_deinit(&telemetry->ended);
 	(void)facts_free(telemetry->facts);
 	free_nodes(telemetry);
 	free(telemetry);
@@ -104,6 +109,8 @@ void telemetry_reset_stages(struct telemetry *telemetry)
 	struct counted *counted, *next_counted;
 
 	facts_load_begin(telemetry->facts);
+	ended_deinit(&telemetry->ended);
+	telemetry->is_loading = true;
 	memset(telemetry->totals, 0, sizeof(telemetry->totals));
 	HASH_ITER (hh, telemetry->counted, counted, next_counted) {
 		HASH_DEL(telemetry->counted, counted);
@@ -186,6 +193,10 @@ void telemetry_count_sandbox(
 		COPY(counted->sandbox, record->id);
 		HASH_ADD_STR(telemetry->counted, sandbox, counted);
 	}
+	if (is_over && (!telemetry->is_loading || telemetry->ended.n < ENDED_LOAD_MAX))
+		ended_add(&telemetry->ended, record);
+	if (!telemetry->is_loading)
+		ended_trim(&telemetry->ended, clock_realtime_usec() - ENDED_USEC);
 	if (counted)
 		counted->n = MAX(from, n);
 	if (counted && is_over) {
@@ -271,14 +282,15 @@ static void put_fields(char ret[static DETAIL_SIZE], const Croft__NodeEvent *eve
 	}
 }
 
-/* A stage of a sandbox's life. A node speaks of its own sandboxes only: of others, and of those that ended, no more is known
- * than their id. */
+/* A stage of a sandbox's life. A node speaks of its own sandboxes only: of others, and of those that ended long ago, no more is
+ * known than their id. */
 static void count_life(struct telemetry *telemetry, const struct node_telemetry *node, const struct stage_record *stage)
 {
 	const struct fleet *fleet = shell_fleet(telemetry->server->shell);
 	struct stage_fact about = { .sandbox = stage->sandbox, .node = node->node };
 	uint64_t session;
 	const char *owner = fleet_sandbox_node(fleet, stage->sandbox, &session);
+	const struct ended_sandbox *ended = ended_find(&telemetry->ended, stage->sandbox);
 	const struct sandbox_spec *spec;
 
 	if (owner && !strcmp(owner, node->node)) {
@@ -287,6 +299,11 @@ static void count_life(struct telemetry *telemetry, const struct node_telemetry 
 		about.template_name = spec->template_name;
 		about.vcpus = spec->vcpus;
 		about.memory_mib = spec->memory_mib;
+	} else if (!owner && ended && !strcmp(ended->node, node->node)) {
+		about.tenant = ended->tenant;
+		about.template_name = ended->template_name;
+		about.vcpus = ended->vcpus;
+		about.memory_mib = ended->memory_mib;
 	}
 	count_stage(telemetry, stage, about);
 }
@@ -483,6 +500,8 @@ int telemetry_load(struct telemetry *telemetry, struct err *reterr)
 	free_nodes(telemetry);
 	(void)store_load(telemetry->server->store, "telemetry/", load_batch,
 		(void *)(uintptr_t)&loading, &err);
+	telemetry->is_loading = false;
+	ended_trim_all(&telemetry->ended, clock_realtime_usec() - ENDED_USEC);
 	if (!err_is_set(&err))
 		return 0;
 	if (reterr && !err_is_set(reterr))

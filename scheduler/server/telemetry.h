@@ -39,7 +39,7 @@ void telemetry_count_sandbox(
 	struct telemetry *telemetry, const struct sandbox_record *record, bool is_over);
 
 /* Every stage that was counted: of a start with what its sandbox is, of a sandbox's life with its node, and what
- * the sandbox is while it lives. */
+ * the sandbox is, or was until lately (ended.h). */
 const struct facts *telemetry_facts(const struct telemetry *telemetry);
 /* {"received", "acked", "repeated", "gaps", "lost"} of a node: gaps are what its spool said that it had no room for,
  * lost is what never came. */

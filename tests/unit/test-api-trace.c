@@ -203,6 +203,38 @@ START_TEST(one_that_failed_and_is_over)
 }
 END_TEST
 
+/* What a node says last comes after the end. */
+START_TEST(words_after_the_end)
+{
+	struct answer answer;
+	size_t before;
+
+	rig_expect_id(&rig, "DELETE", "/sandboxes/*", sandbox, rig.keys.tenant, NULL, 204, NULL);
+	for (int i = 0; i < 500 && fleet_sandbox_tenant(shell_fleet(rig.server->shell), sandbox); i++)
+		loop_for(rig.base, 10);
+	ck_assert_ptr_null(fleet_sandbox_tenant(shell_fleet(rig.server->shell), sandbox));
+	answer = ask(rig.keys.tenant, sandbox);
+	before = check_steps(&answer);
+	answer_free(&answer);
+	send_exec();
+	for (int round = 0; round < 2; round++) { /* and after a restart */
+		answer = ask(rig.keys.tenant, sandbox);
+		ck_assert_uint_eq(check_steps(&answer), before + 1);
+		ck_assert_ptr_nonnull(strstr(answer.body, "GUEST_UNREACHABLE"));
+		answer_free(&answer);
+		answer = rig_call(&rig, "GET", "/v1/stages?template=base&vcpus=1&memoryMB=256", rig.keys.tenant, NULL);
+		ck_assert_ptr_nonnull(strstr(answer.body, "GUEST_UNREACHABLE"));
+		answer_free(&answer);
+		if (round == 0) {
+			rig_stop(&rig);
+			node_close(&node);
+			rig_start(&rig);
+		}
+	}
+	rig_expect_id(&rig, "GET", "/v1/traces/*", sandbox, rig.stranger, NULL, 404, "SANDBOX_NOT_FOUND");
+}
+END_TEST
+
 START_TEST(for_nobody_else)
 {
 	static const char path[] = "/v1/traces/" TRACE;
@@ -227,6 +259,7 @@ int main(void)
 	tcase_add_test(tcase, a_call_into_it);
 	tcase_add_test(tcase, a_life_counts_with_its_template_and_shape);
 	tcase_add_test(tcase, one_that_failed_and_is_over);
+	tcase_add_test(tcase, words_after_the_end);
 	tcase_add_test(tcase, for_nobody_else);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
