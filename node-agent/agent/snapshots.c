@@ -257,6 +257,9 @@ int snapshots_load(const char *state, snapshots_each each, void *user, struct er
 		r = dir_make(base, 0700);
 	if (r < 0)
 		return err_set(reterr, FAIL_STATE_UNREADABLE, -r, "cannot make the directory of snapshots");
+	r = dir_fsync(base); /* an agent that was killed may not have come so far behind the last rename */
+	if (r < 0)
+		return err_set(reterr, FAIL_STATE_UNREADABLE, -r, "cannot sync the directory of snapshots");
 	dir = opendir(base);
 	if (!dir)
 		return err_set(reterr, FAIL_STATE_UNREADABLE, errno, "cannot open %.200s", base);

@@ -27,6 +27,7 @@ int snapshot_finish(const char *state, struct snapshot_info *info, struct err *r
 int snapshot_remove(const char *state, const char *id, struct err *reterr);
 
 /* Removes unfinished ones and calls `each` with every whole one. One whose record cannot be read is left alone, said in the
- * log, and not told. STATE_UNREADABLE: the directory as a whole cannot be read. */
+ * log, and not told. STATE_UNREADABLE: the directory as a whole cannot be read, or
+ * what it names cannot be made durable; then nothing was told. */
 typedef void (*snapshots_each)(const struct snapshot_info *info, void *user);
 int snapshots_load(const char *state, snapshots_each each, void *user, struct err *reterr);

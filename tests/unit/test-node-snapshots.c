@@ -3,11 +3,13 @@
  * Snapshots on a node's disk (agent/snapshots.h): one is whole or none, whatever was cut short or torn.
  */
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/snapshots.h"
@@ -21,6 +23,21 @@
 static char dir[64];
 static struct snapshot_info found[4];
 static unsigned int n_found;
+static ino_t synced, synced_before; /* the last that was; before one was found */
+static bool is_broken;
+
+int fsync(int fd)
+{
+	struct stat st;
+
+	if (is_broken) {
+		errno = EIO;
+		return -1;
+	}
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	synced = st.st_ino;
+	return (int)syscall(SYS_fsync, fd);
+}
 
 static void setup(void)
 {
@@ -85,6 +102,7 @@ static void on_found(const struct snapshot_info *info, void *user)
 	(void)user;
 	ck_assert_uint_lt(n_found, ARRAY_LEN(found));
 	found[n_found++] = *info;
+	synced_before = synced;
 }
 
 static unsigned int load(void)
@@ -115,6 +133,29 @@ START_TEST(one_that_is_whole_is_found_as_it_was)
 	snapshot_paths(dir, ID, false, state, memory);
 	ck_assert_int_eq(access(state, R_OK), 0);
 	ck_assert_int_eq(access(memory, R_OK), 0);
+}
+END_TEST
+
+/* An agent that died between the rename and its sync: nobody hears of it before it is durable. */
+START_TEST(one_is_durable_before_it_is_offered)
+{
+	struct err err = ERR_NULL;
+	char path[PATH_MAX];
+	struct stat st;
+
+	make(ID);
+	(void)snprintf(path, sizeof(path), "%s/snapshots", dir);
+	ck_assert_int_eq(stat(path, &st), 0);
+	synced = synced_before = 0;
+	is_broken = _i != 0;
+	n_found = 0;
+	ck_assert(snapshots_load(dir, on_found, NULL, &err) == 0 ? !_i : _i);
+	ck_assert_uint_eq(n_found, _i ? 0 : 1);
+	if (_i)
+		ck_assert_int_eq(err.code, FAIL_STATE_UNREADABLE);
+	else
+		ck_assert(synced_before == st.st_ino);
+	is_broken = false;
 }
 END_TEST
 
@@ -219,6 +260,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, one_that_is_whole_is_found_as_it_was);
+	tcase_add_loop_test(tcase, one_is_durable_before_it_is_offered, 0, 2);
 	tcase_add_test(tcase, an_unfinished_one_is_removed_at_the_start);
 	tcase_add_test(tcase, one_that_cannot_be_finished_is_none);
 	tcase_add_test(tcase, what_is_removed_is_gone);
