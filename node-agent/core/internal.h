@@ -191,6 +191,8 @@ void sv_snapshot_adopted(struct supervisor *sv, struct sv_sandbox *sandbox);
  * behind the CANCEL. */
 bool sv_snapshot_give_up(struct supervisor *sv, struct sv_sandbox *sandbox);
 void sv_snapshot_drop(struct supervisor *sv, const struct sv_sandbox *sandbox);
+/* It sleeps: none is under way, and nothing is waited for. */
+void sv_snapshot_forget(struct sv_sandbox *sandbox);
 /* Whether its life's end waits for the snapshot. */
 bool sv_snapshot_holds(const struct sv_sandbox *sandbox);
 /* Whether a sandbox with this specification can begin here. SNAPSHOT_LOST, SNAPSHOT_INVALID; one without a snapshot can. */

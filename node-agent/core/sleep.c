@@ -120,7 +120,8 @@ bool sv_pause_at_end(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	if (!sandbox->journal.spec->auto_pause || sandbox->auto_pauses == AUTO_PAUSES_MAX)
 		return false;
-	if (sandbox->former_spec || sandbox->opening) {
+	/* one after the other; also behind a snapshot that is stuck: its end would be taken for the pause's */
+	if (sandbox->former_spec || sandbox->opening || sandbox->journal.is_snapshotting) {
 		sandbox->deadline_usec = sv->now.mono_usec + USEC_PER_SEC;
 		return true;
 	}
@@ -186,6 +187,7 @@ static void asleep(struct supervisor *sv, struct sv_sandbox *sandbox)
 	memcpy(journal->vmm.host_boot_id, sv->config.host_boot_id, sizeof(journal->vmm.host_boot_id));
 	journal->life_end_mono_us = 0; /* sleep costs no time */
 	sandbox->auto_pauses = 0;
+	sv_snapshot_forget(sandbox);
 	sv_sandbox_move(sv, sandbox, SV_PAUSED);
 	sv_emit_journal(sv, sandbox, SV_WRITE_PAUSE); /* else a restart of the agent would take back what is told now */
 	sv_report(sv, sandbox);
@@ -503,6 +505,8 @@ void sv_sleep_resume(struct supervisor *sv, struct sv_sandbox *sandbox, bool oth
 	struct sv_journal *journal = &sandbox->journal;
 
 	sandbox->vmm_seen = sandbox->vmm_seen && journal->state != SV_PAUSED;
+	if (sv_is_asleep(journal->state))
+		sv_snapshot_forget(sandbox);
 	if (sv_is_asleep(journal->state) && journal->has_no_snapshot) {
 		/* one that was ended while the disk was full, for example */
 		lost(sv, sandbox, FAIL_VM_VANISHED, "The snapshot's files are gone.");

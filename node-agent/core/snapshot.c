@@ -9,8 +9,8 @@
  *
  * It is answered when both are done. What is true at each moment, whoever is killed: a snapshot is one when it has its last
  * name, and all of it is durable then; anything else is removed at the next start of an agent, which thaws the VM (it may
- * have been left frozen) and answers by what it found. A destroy wins at once and the snapshot is none; a pause and the end
- * of the sandbox's life wait until it is done, or until it does not thaw.
+ * have been left frozen) and answers by what it found. A destroy wins at once and the snapshot is none; a pause waits until
+ * it is done, and so does the end of the sandbox's life; where that is no pause, not for one that does not thaw.
  *
  * One that a start needs is not dropped: from VMM_STARTED on the VMM has its files open, and they may go.
  */
@@ -236,15 +236,20 @@ static void note(struct supervisor *sv, struct sv_sandbox *sandbox, const struct
 	sv_stage_end(sv, sandbox, STAGE_SNAPSHOT, failure ? RESULT_FAILED : RESULT_OK, NULL, failure);
 }
 
+void sv_snapshot_forget(struct sv_sandbox *sandbox)
+{
+	sandbox->journal.is_snapshotting = false;
+	sandbox->is_taking = sandbox->is_thawing = sandbox->is_keeping = sandbox->is_stuck = false;
+	sandbox->snapshot_deadline_usec = NEVER;
+}
+
 static void answer(struct sv_sandbox *sandbox)
 {
 	struct sv_journal *journal = &sandbox->journal;
 
 	memcpy(journal->updated, journal->snapshot_operation, sizeof(journal->updated));
 	sandbox->update_failure = sandbox->snapshot_failure;
-	journal->is_snapshotting = false;
-	sandbox->is_taking = sandbox->is_thawing = sandbox->is_keeping = sandbox->is_stuck = false;
-	sandbox->snapshot_deadline_usec = NEVER;
+	sv_snapshot_forget(sandbox);
 }
 
 /* When it runs again and the snapshot is whole, or is none. */

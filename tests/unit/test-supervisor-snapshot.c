@@ -410,6 +410,77 @@ START_TEST(a_pause_and_the_end_of_its_life_wait)
 }
 END_TEST
 
+/* One that does not thaw is no reason to pause it at the end of its life: nothing of it would be left. */
+START_TEST(a_stuck_one_is_not_paused_at_its_end)
+{
+	struct sandbox_spec *spec = spec_make(1000, NULL, 500);
+
+	spec->auto_pause = true;
+	create_as(ID, 1, 1, spec, 0);
+	feed_of(SV_EV_IMAGE_DONE, NULL);
+	feed_of(SV_EV_DISK_DONE, NULL);
+	feed_network(true, NULL);
+	feed_spawned();
+	feed_jailed(true, "simulated");
+	feed_of(SV_EV_VMM_STARTED, NULL);
+	feed_of(SV_EV_VMM_USERSPACE, NULL);
+	feed_guest(SV_EV_GUEST_HELLO, NULL);
+	feed_of(SV_EV_GUEST_CONFIGURED, NULL);
+	journalled(ID, 1);
+	take();
+	later(301 * USEC_PER_SEC); /* it is not taken, */
+	later(301 * USEC_PER_SEC); /* it does not thaw, and its life is over */
+	ck_assert_int_eq(state(), SV_RUNNING);
+	later(2 * USEC_PER_SEC);
+	later(301 * USEC_PER_SEC);
+	ck_assert_int_eq(state(), SV_RUNNING);
+	ck_assert_ptr_null(find(SV_DO_SNAPSHOT));
+	feed_of(SV_EV_THAWED, NULL);
+	ck_assert(!rig.saved.is_snapshotting);
+	later(2 * USEC_PER_SEC);
+	ck_assert_int_eq(state(), SV_PAUSING);
+	feed_of(SV_EV_SNAPSHOT_DONE, NULL);
+	feed_exit(SV_EXIT_KILLED, true);
+	feed_of(SV_EV_REMOVED, NULL);
+	ck_assert_int_eq(state(), SV_PAUSED);
+	later(1000 * USEC_PER_SEC); /* none of the snapshot's deadlines is left */
+	ck_assert_int_eq(state(), SV_PAUSED);
+	ck_assert_ptr_null(find(SV_DO_THAW));
+}
+END_TEST
+
+/* A journal of an agent that paused it all the same: it sleeps, and no snapshot is under way. */
+START_TEST(what_sleeps_takes_none)
+{
+	struct resume_command command = { .generation = 1 };
+
+	drive(SV_RUNNING, NULL, 0);
+	pause_it();
+	feed_of(SV_EV_SNAPSHOT_DONE, NULL);
+	ck_assert_int_eq(rig.saved.state, SV_SLEEPING);
+	memcpy(rig.saved.snapshot, SNAP, ID_SIZE);
+	memcpy(rig.saved.snapshot_operation, TAKE_OP, ID_SIZE);
+	rig.saved.is_snapshotting = true;
+	restart("boot-1", false);
+	feed_exit(SV_EXIT_KILLED, true);
+	feed_of(SV_EV_REMOVED, NULL);
+	ck_assert_int_eq(rig.saved.state, SV_PAUSED);
+	ck_assert(!rig.saved.is_snapshotting);
+	memcpy(command.sandbox, ID, ID_SIZE);
+	memcpy(command.operation, CLONE, ID_SIZE);
+	feed((struct sv_event){ .type = SV_EV_RESUME, .epoch = 1, .resume = &command });
+	feed_network(true, NULL);
+	feed_spawned();
+	feed_jailed(true, "simulated");
+	feed_of(SV_EV_VMM_STARTED, NULL);
+	feed_of(SV_EV_GUEST_CONFIGURED, NULL);
+	feed_of(SV_EV_THAWED, NULL);
+	ck_assert_int_eq(state(), SV_RUNNING);
+	pause_it();
+	ck_assert_int_eq(state(), SV_PAUSING);
+}
+END_TEST
+
 /* ---- what is kept ---- */
 
 START_TEST(a_drop_is_answered_when_the_files_are_gone)
@@ -759,6 +830,8 @@ int main(void)
 	tcase_add_loop_test(tcase, the_host_dies, 0, 2);
 	tcase_add_loop_test(tcase, its_sandbox_ends, 0, 8);
 	tcase_add_loop_test(tcase, a_pause_and_the_end_of_its_life_wait, 0, 2);
+	tcase_add_test(tcase, a_stuck_one_is_not_paused_at_its_end);
+	tcase_add_test(tcase, what_sleeps_takes_none);
 	tcase_add_loop_test(tcase, a_drop_is_answered_when_the_files_are_gone, 0, 2);
 	tcase_add_loop_test(tcase, one_that_is_made_is_not_dropped, TAKING, KEPT + 1);
 	tcase_add_test(tcase, what_the_desired_set_does_not_name_goes);
