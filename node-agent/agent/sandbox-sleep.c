@@ -71,9 +71,13 @@ static void again_in(struct sandbox *sandbox, long ms)
 
 /* ---- file work ---- */
 
+/* Bulk work in its order, before all that waits, or beside it: what takes no time and is in nobody's way. */
+enum turn { IN_TURN, AHEAD, BESIDE };
+
 struct sleep_job {
 	struct sandbox *sandbox;
 	uint64_t act;
+	enum turn turn;
 	void (*run)(struct sleep_job *job);
 	void (*done)(struct sandbox *sandbox, const struct err *err); /* NULL: nobody waits */
 	char dir[PATH_MAX];
@@ -103,6 +107,8 @@ static void done_job(void *arg, bool ran)
 	struct sandbox *sandbox = job->sandbox;
 
 	sandbox->n_jobs--;
+	if (ran && job->turn == BESIDE && job->act != sandbox->sleep_acts) /* a drop may have been done before it made this */
+		snapshot_drop(sandbox->agent, job->snapshot, false);
 	if (ran && job->done && job->act == sandbox->sleep_acts)
 		job->done(sandbox, err_is_set(&job->err) ? &job->err : NULL);
 	else if (ran)
@@ -110,9 +116,9 @@ static void done_job(void *arg, bool ran)
 	free(job);
 }
 
-/* In the order of all bulk work. 0 or -errno. */
+/* 0 or -errno. */
 static int submit(struct sandbox *sandbox, void (*run)(struct sleep_job *),
-	void (*done)(struct sandbox *, const struct err *), uint64_t need_mib, bool ahead)
+	void (*done)(struct sandbox *, const struct err *), uint64_t need_mib, enum turn turn)
 {
 	struct sleep_job *job = calloc(1, sizeof(*job));
 	int r = job ? journal_dir(sandbox->agent->options->state, sandbox->id, job->dir) : -ENOMEM;
@@ -126,8 +132,11 @@ static int submit(struct sandbox *sandbox, void (*run)(struct sleep_job *),
 		job->state = sandbox->agent->options->state;
 		memcpy(job->snapshot, sandbox->snapshot_id, sizeof(job->snapshot));
 		job->floor_percent = (unsigned int)sandbox->agent->options->disk_floor_percent;
-		r = ahead ? worker_submit_ahead(sandbox->agent->bulk, run_job, done_job, job)
-			  : worker_submit(sandbox->agent->bulk, 0, run_job, done_job, job);
+		job->turn = turn;
+		if (turn == AHEAD)
+			r = worker_submit_ahead(sandbox->agent->bulk, run_job, done_job, job);
+		else
+			r = worker_submit(turn == BESIDE ? sandbox->agent->worker : sandbox->agent->bulk, 0, run_job, done_job, job);
 	}
 	if (r < 0)
 		free(job);
@@ -226,7 +235,7 @@ static void run_sync(struct sleep_job *job)
 
 void sandbox_drop_snapshot(struct sandbox *sandbox)
 {
-	if (submit(sandbox, remove_files, NULL, 0, false) < 0)
+	if (submit(sandbox, remove_files, NULL, 0, IN_TURN) < 0)
 		log_warn("the files of a snapshot stay until the next", "sandbox", sandbox->id);
 }
 
@@ -299,7 +308,9 @@ static void make_room(struct sandbox *sandbox, uint64_t mib)
 {
 	begin(sandbox, SLEEP_MAKE_ROOM);
 	sandbox->snapshot_mib = mib + SLACK_MIB;
-	if (submit(sandbox, run_make_room, on_room, pending_mib(sandbox->agent), false) < 0)
+	/* A snapshot that is kept has a directory of its own, and its sandbox is closed to everybody already; one to sleep in comes
+	 * behind the removal of the one before. */
+	if (submit(sandbox, run_make_room, on_room, pending_mib(sandbox->agent), *sandbox->snapshot_id ? BESIDE : IN_TURN) < 0)
 		no_answer(sandbox, result_of(sandbox), -ENOMEM);
 }
 
@@ -460,7 +471,7 @@ void sandbox_on_slept(const struct err *err, void *user)
 
 		sandbox->sleep_step = is_kept ? SLEEP_COPY : SLEEP_SYNC;
 		/* a copy goes first: its VM is to run on */
-		if (submit(sandbox, is_kept ? run_copy : run_sync, on_written, 0, is_kept) < 0)
+		if (submit(sandbox, is_kept ? run_copy : run_sync, on_written, 0, is_kept ? AHEAD : IN_TURN) < 0)
 			no_answer(sandbox, result_of(sandbox), -ENOMEM);
 	}
 }

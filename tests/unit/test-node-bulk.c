@@ -123,6 +123,30 @@ START_TEST(a_journal_is_written_while_bulk_work_hangs)
 }
 END_TEST
 
+/* A snapshot's sandbox is closed to everybody from the first step on: what makes room for it waits for no other bulk work. */
+START_TEST(a_snapshot_begins_while_bulk_work_hangs)
+{
+	struct sv_action action = { .type = SV_DO_TAKE_SNAPSHOT, .sandbox = ID, .generation = 1, .spec = spec_new() };
+	bool ended = false;
+
+	ck_assert_int_eq(worker_submit(agent.bulk, 0, run_hang, done_hang, &ended), 0);
+	queue(SV_DO_JOURNAL_WRITE, false);
+	until_written(&ended);
+	action.snapshot = calloc(1, sizeof(*action.snapshot));
+	memcpy(action.snapshot->id, "ssssssssssssssssssss", ID_SIZE);
+	action.spec->memory_mib = 1;
+	sandbox_queue(&agent, &action);
+	sandbox_run_queues(&agent);
+	while (STAILQ_EMPTY(&agent.posts)) /* it has no guest here */
+		ck_assert_int_ge(event_base_loop(agent.base, EVLOOP_ONCE), 0);
+	ck_assert_int_eq(STAILQ_FIRST(&agent.posts)->type, SV_EV_SNAPSHOT_TAKEN);
+	ck_assert_int_eq(STAILQ_FIRST(&agent.posts)->err.code, FAIL_GUEST_FREEZE_FAILED);
+	ck_assert(!ended);
+	(void)close(hold[1]);
+	loop_until(agent.base, &ended);
+}
+END_TEST
+
 static void pause_other(const char *id, uint64_t memory_mib)
 {
 	struct sv_action action = { .type = SV_DO_JOURNAL_WRITE, .generation = 1 };
@@ -212,6 +236,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_journal_is_written_while_bulk_work_hangs);
 	tcase_add_test(tcase, a_big_file_goes_without_waiting);
+	tcase_add_test(tcase, a_snapshot_begins_while_bulk_work_hangs);
 	tcase_add_test(tcase, pauses_at_once_share_the_space);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
