@@ -6,7 +6,7 @@
  *
  *   MAKING -> READY -> DROPPING -> GONE
  *      |        |         ^
- *      |        +-> LOST -|-> GONE, when it is deleted
+ *      |        +-> LOST -+-> GONE, when it is deleted and its node was removed
  *      +------------------+-> GONE, when the node said that nothing of it is left
  *
  * A deadline of MAKING answers whoever waits and changes nothing else: it may yet be there, and is in the list then. With
@@ -26,7 +26,7 @@ static const struct sm_state table[SNAPSHOT_STATE_MAX_] = {
 		"making", SM_TO(SNAPSHOT_READY) | SM_TO(SNAPSHOT_DROPPING) | SM_TO(SNAPSHOT_GONE), 1, 0 },
 	[SNAPSHOT_READY] = { "ready", SM_TO(SNAPSHOT_DROPPING) | SM_TO(SNAPSHOT_LOST), 0, 0 },
 	[SNAPSHOT_DROPPING] = { "dropping", SM_TO(SNAPSHOT_GONE), 1, 0 },
-	[SNAPSHOT_LOST] = { "lost", SM_TO(SNAPSHOT_READY) | SM_TO(SNAPSHOT_GONE), 0, 0 },
+	[SNAPSHOT_LOST] = { "lost", SM_TO(SNAPSHOT_READY) | SM_TO(SNAPSHOT_DROPPING) | SM_TO(SNAPSHOT_GONE), 0, 0 },
 	[SNAPSHOT_GONE] = { "gone", 0, 0, 0 },
 };
 /* clang-format on */
@@ -424,6 +424,7 @@ static bool is_shown(const struct snapshot *snapshot)
 void fleet_request_drop_snapshot(struct fleet *fleet, uint64_t request, const char *id)
 {
 	struct snapshot *snapshot = fleet_snapshot_find(fleet, id);
+	bool has_node;
 
 	if (!is_shown(snapshot)) {
 		refuse(fleet, request, NULL, FAIL_SNAPSHOT_NOT_FOUND, "There is no such snapshot.");
@@ -433,7 +434,9 @@ void fleet_request_drop_snapshot(struct fleet *fleet, uint64_t request, const ch
 		refuse(fleet, request, NULL, FAIL_SNAPSHOTTING, "The snapshot is being made.");
 		return;
 	}
-	fleet_snapshot_move(fleet, snapshot, snapshot->record.state == SNAPSHOT_READY ? SNAPSHOT_DROPPING : SNAPSHOT_GONE);
+	/* One that is lost may be there in part: what is broken a node does not name, and keeps until it is told. */
+	has_node = snapshot->node && snapshot->node->link != NODE_REMOVED;
+	fleet_snapshot_move(fleet, snapshot, has_node ? SNAPSHOT_DROPPING : SNAPSHOT_GONE);
 	fleet_emit_reply(fleet, request, NULL, NULL);
 }
 

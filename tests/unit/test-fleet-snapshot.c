@@ -637,6 +637,10 @@ START_TEST(test_inventories)
 	ck_assert_int_eq(answer_to(54), FAIL_SNAPSHOT_LOST);
 	drop(55);
 	ck_assert_int_eq(answer_to(55), FAIL_NONE);
+	ck_assert_uint_eq(n_shown(), 0);
+	ck_assert_uint_eq(rig.n_drop, 1); /* a part of it may be there yet */
+	ck_assert_str_eq(rig.dropped, snap_id);
+	say_dropped(0, snap_id);
 	ck_assert_ptr_null(saved_snapshot(snap_id));
 }
 END_TEST
@@ -690,6 +694,9 @@ START_TEST(test_its_node_is_removed)
 	restart();
 	ck_assert_int_eq(saved_snapshot(snap_id)->state, SNAPSHOT_LOST);
 	ck_assert_uint_eq(n_shown(), 1);
+	drop(56); /* and there is nobody to be told */
+	ck_assert_int_eq(answer_to(56), FAIL_NONE);
+	ck_assert_ptr_null(saved_snapshot(snap_id));
 }
 END_TEST
 
