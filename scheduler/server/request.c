@@ -218,18 +218,14 @@ static int read_wish(json_t *body, struct create_request *request, struct err *r
 	return 0;
 }
 
-/* The pool: as named, when it is the tenant's customer's or shared; else the customer's first, else the first that
- * is shared. */
-static int choose_pool(const json_t *body, const struct server *server, const char *tenant,
-	char *ret, size_t size, struct err *reterr)
+/* The pool: as asked for, when it is the tenant's customer's or shared; "": the customer's first, else the first that
+ * is shared. NULL: none, with `reterr`. */
+static const struct pool_entry *find_pool(const struct server *server, const char *tenant, const char *asked,
+	struct err *reterr)
 {
 	const struct tenant_entry *entry = registry_tenant(&server->registry, tenant);
 	const struct pool_entry *best = NULL;
-	const char *asked = "";
-	int r = json_get_string(body, "pool", ID_NAME_MAX, &asked, reterr);
 
-	if (r < 0)
-		return r;
 	for (const struct pool_entry *pool = server->registry.pools; pool; pool = pool->hh.next) {
 		bool own = entry && !strcmp(pool->record.customer, entry->customer);
 
@@ -241,12 +237,25 @@ static int choose_pool(const json_t *body, const struct server *server, const ch
 		if (own)
 			break;
 	}
-	if (best) {
-		(void)snprintf(ret, size, "%s", best->record.name);
-		return 0;
-	}
-	return err_set(
-		reterr, FAIL_POOL_NOT_FOUND, ENOENT, "there is no such pool for this tenant");
+	if (!best)
+		(void)err_set(reterr, FAIL_POOL_NOT_FOUND, ENOENT, "there is no such pool for this tenant");
+	return best;
+}
+
+static int choose_pool(const json_t *body, const struct server *server, const char *tenant,
+	char *ret, size_t size, struct err *reterr)
+{
+	const struct pool_entry *pool;
+	const char *asked = "";
+	int r = json_get_string(body, "pool", ID_NAME_MAX, &asked, reterr);
+
+	if (r < 0)
+		return r;
+	pool = find_pool(server, tenant, asked, reterr);
+	if (!pool)
+		return -ENOENT;
+	(void)snprintf(ret, size, "%s", pool->record.name);
+	return 0;
 }
 
 /* A size that is named must be the snapshot's. */
@@ -263,9 +272,9 @@ static int is_same(const json_t *body, const char *name, uint64_t is, struct err
 	return -EINVAL;
 }
 
-/* Size, image, disk, node and pool are the snapshot's. */
-static int begin_as(const json_t *body, const struct snapshot_record *snapshot, struct create_request *request,
-	struct err *reterr)
+/* Size, image, disk, node and pool are the snapshot's; the tenant may have lost the pool since it was made. */
+static int begin_as(const json_t *body, const struct server *server, const struct snapshot_record *snapshot,
+	struct create_request *request, struct err *reterr)
 {
 	const struct sandbox_spec *shape = snapshot->spec;
 	struct sandbox_spec *spec = request->spec;
@@ -280,6 +289,8 @@ static int begin_as(const json_t *body, const struct snapshot_record *snapshot, 
 		r = json_get_string(body, "pool", ID_NAME_MAX, &pool, reterr);
 	if (r == 0 && strcmp(pool, snapshot->pool) != 0)
 		r = invalid("pool", "is another one than the snapshot's: leave it out", reterr);
+	if (r == 0 && !find_pool(server, snapshot->tenant, snapshot->pool, reterr))
+		r = -ENOENT;
 	if (r == 0 && spec->setup_command)
 		r = invalid("setupCommand", "is for what boots: what begins as a snapshot goes on", reterr);
 	if (r == 0 && snapshot->state == SNAPSHOT_LOST)
@@ -325,7 +336,7 @@ static int choose_template(const json_t *body, const struct server *server, cons
 		return r;
 	snapshot = find_snapshot(server, tenant, name);
 	if (snapshot)
-		return begin_as(body, snapshot, request, reterr);
+		return begin_as(body, server, snapshot, request, reterr);
 	template = registry_template(&server->registry, tenant, name);
 	if (!template) {
 		(void)err_set(reterr, FAIL_TEMPLATE_NOT_FOUND, ENOENT,

@@ -199,6 +199,29 @@ START_TEST(a_sandbox_begins_as_one)
 }
 END_TEST
 
+/* A pool that was shared when the snapshot was made. */
+START_TEST(a_pool_that_is_not_ones_own_any_more)
+{
+	struct rig rig;
+	struct fake_node node = { .rig = NULL };
+	char id[ID_SIZE], snap[ID_SIZE];
+
+	rig_open(&rig);
+	rig_expect(&rig, "PUT", "/v1/templates/base", rig.stranger, "image", 201, NULL);
+	rig_expect(&rig, "PATCH", "/v1/pools/default", rig.keys.provider, "{\"shared\":true}", 200, NULL);
+	node_join(&node, &rig);
+	rig_expect(&rig, "POST", "/v2/sandboxes", rig.stranger, "{\"pool\":\"default\"," SHAPE "}", 201, NULL);
+	memcpy(id, node.sandbox, ID_SIZE);
+	rig_expect_id(&rig, "POST", "/sandboxes/*/snapshots", id, rig.stranger, "{}", 201, NULL);
+	memcpy(snap, node.snapshot.snapshot, ID_SIZE);
+	expect_create(&rig, rig.stranger, snap, "", 201, NULL);
+	rig_expect(&rig, "PATCH", "/v1/pools/default", rig.keys.provider, "{\"shared\":false}", 200, NULL);
+	expect_create(&rig, rig.stranger, snap, "", 404, "POOL_NOT_FOUND");
+	rig_expect_id(&rig, "DELETE", "/templates/*", snap, rig.stranger, NULL, 204, NULL); /* it is theirs all the same */
+	close_all(&rig, &node);
+}
+END_TEST
+
 /* A node that came back without it. */
 START_TEST(one_that_is_lost_is_told)
 {
@@ -349,6 +372,7 @@ int main(void)
 	tcase_add_test(tcase, what_cannot_be_is_told);
 	tcase_add_test(tcase, an_older_agent_is_not_asked);
 	tcase_add_test(tcase, a_sandbox_begins_as_one);
+	tcase_add_test(tcase, a_pool_that_is_not_ones_own_any_more);
 	tcase_add_test(tcase, one_that_is_lost_is_told);
 	tcase_add_test(tcase, a_fork);
 	tcase_add_test(tcase, an_idempotency_key);
