@@ -9,7 +9,7 @@
 #include "cli/list.h"
 
 #define WAIT_USEC (70 * USEC_PER_SEC) /* longer than the scheduler waits for a node */
-#define FORK_WAIT_USEC (300 * USEC_PER_SEC)
+#define FORK_WAIT_USEC (600 * USEC_PER_SEC) /* for its snapshot, and then for starts */
 
 static int refuse_id(const struct cli *cli, enum fail_code code, const char *what)
 {

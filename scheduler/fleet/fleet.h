@@ -52,7 +52,8 @@ struct fleet_config {
 	int64_t dispatch_timeout_usec; /* 20 s: until the node accepted */
 	int64_t start_timeout_usec;    /* 120 s: from accepted to ready */
 	int64_t recall_timeout_usec;   /* 30 s: until a failed start's node said that it is gone */
-	int64_t sleep_timeout_usec;    /* 50 s: until whoever asked for a pause or resume is answered in any case */
+	int64_t sleep_timeout_usec;    /* 50 s: until whoever asked for a pause, resume or snapshot is answered in any case */
+	int64_t snapshot_timeout_usec; /* 360 s, above its node's own limit: until a snapshot under way is given up */
 	int64_t stop_timeout_usec;     /* 60 s: until the node said that it ended; then `fenced` */
 	int64_t fence_usec;            /* 30 days: how long an unconfirmed end is remembered */
 	int64_t backoff_min_usec;      /* 1 s: before a transient failure is tried again; doubles */

@@ -105,6 +105,7 @@ struct snapshot {
 	uint64_t request;        /* 0: nobody waits */
 	uint64_t number;         /* of the command, as update.number; 0: it was not sent by this leader */
 	uint64_t seen_session;   /* in which its node spoke of it last */
+	int64_t until_usec;      /* MAKING: it is given up then */
 	struct fleet_quota quota; /* of the tenant, for the sandboxes of a fork; not known after a restart: no limit */
 	struct err *fork_errs;   /* one each of record.forks; NULL: nobody waits */
 	size_t n_starting;       /* sandboxes on their way that begin as it */
@@ -428,6 +429,8 @@ bool fleet_snapshot_is_sent(const struct sandbox *sandbox);
 void fleet_snapshot_made(struct fleet *fleet, struct snapshot *snapshot, const struct snapshot_info *info);
 /* It will not be: whoever waits is told, and nothing of it is on its node. */
 void fleet_snapshot_failed(struct fleet *fleet, struct snapshot *snapshot, const struct err *err);
+/* It is of no use any more when it is there. */
+void fleet_snapshot_give_up(struct fleet *fleet, struct snapshot *snapshot, const struct err *err);
 void fleet_snapshot_answer(struct fleet *fleet, struct snapshot *snapshot, const struct err *err);
 
 /* ---- snapshot-node.c ---- */

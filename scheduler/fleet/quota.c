@@ -103,7 +103,7 @@ void fleet_quota_count(struct fleet *fleet, struct sandbox *sandbox)
 void fleet_quota_count_snapshot(struct fleet *fleet, struct snapshot *snapshot)
 {
 	const struct snapshot_record *record = &snapshot->record;
-	bool counts = !record->is_fork && (record->state == SNAPSHOT_MAKING || record->state == SNAPSHOT_READY);
+	bool counts = !record->is_fork && !record->is_unwanted && (record->state == SNAPSHOT_MAKING || record->state == SNAPSHOT_READY);
 	uint64_t takes = !counts	   ? 0
 			 : record->size_mib ? record->size_mib
 					    : record->spec->memory_mib + record->spec->disk_mib;

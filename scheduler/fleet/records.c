@@ -21,6 +21,7 @@ void fleet_config_default(struct fleet_config *ret)
 		.start_timeout_usec = 120 * USEC_PER_SEC,
 		.recall_timeout_usec = 30 * USEC_PER_SEC,
 		.sleep_timeout_usec = 50 * USEC_PER_SEC,
+		.snapshot_timeout_usec = 360 * USEC_PER_SEC,
 		.stop_timeout_usec = 60 * USEC_PER_SEC,
 		.fence_usec = INT64_C(30) * 24 * 3600 * USEC_PER_SEC,
 		.backoff_min_usec = 1 * USEC_PER_SEC,

@@ -210,9 +210,7 @@ void fleet_snapshots_node_lost(struct fleet *fleet, struct node *node)
 	TAILQ_FOREACH (snapshot, &node->snapshots, in_node) {
 		if (snapshot->record.state != SNAPSHOT_MAKING || snapshot->record.is_unwanted)
 			continue;
-		snapshot->record.is_unwanted = true; /* the node may have begun: it is dropped once that came to an end */
-		fleet_snapshot_answer(fleet, snapshot, &err);
-		fleet_snapshot_dirty(fleet, snapshot);
+		fleet_snapshot_give_up(fleet, snapshot, &err);
 	}
 }
 

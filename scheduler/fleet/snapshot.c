@@ -9,8 +9,8 @@
  *      |        +-> LOST -+-> GONE, when it is deleted and its node was removed
  *      +------------------+-> GONE, when the node said that nothing of it is left
  *
- * A deadline of MAKING answers whoever waits and changes nothing else: it may yet be there, and is in the list then. With
- * its node lost it is given up, and dropped when the node comes back. DROPPING is asked for until the node says so, or
+ * Whoever waits for MAKING is told after a while that it goes on, and finds it in the list when it is there; a fork waits as
+ * long as it may take. After that time, or with its node lost, it is given up, and dropped when the node has it. DROPPING is asked for until the node says so, or
  * does not name it any more. What the node names in an inventory, and what it does not: snapshot-node.c.
  */
 #include <assert.h>
@@ -143,15 +143,24 @@ void fleet_snapshot_remove(struct fleet *fleet, struct snapshot *snapshot)
 	free(snapshot);
 }
 
+static void arm_for(struct fleet *fleet, struct snapshot *snapshot, int64_t limit_usec)
+{
+	if (fleet_timer_arm(&fleet->timers, &snapshot->deadline, fleet->now.mono_usec + limit_usec) < 0)
+		fleet->out->no_memory = true;
+}
+
 static void arm(struct fleet *fleet, struct snapshot *snapshot)
 {
-	int64_t limit = snapshot->record.state == SNAPSHOT_MAKING ? fleet->config.sleep_timeout_usec
-								  : fleet->config.fence_usec;
+	const struct fleet_config *config = &fleet->config;
+	bool waits = snapshot->request && !snapshot->record.is_fork;
 
+	snapshot->until_usec = fleet->now.mono_usec + config->snapshot_timeout_usec;
 	if (table[snapshot->record.state].deadline_usec == 0)
 		fleet_timer_stop(&fleet->timers, &snapshot->deadline);
-	else if (fleet_timer_arm(&fleet->timers, &snapshot->deadline, fleet->now.mono_usec + limit) < 0)
-		fleet->out->no_memory = true;
+	else if (snapshot->record.state == SNAPSHOT_DROPPING)
+		arm_for(fleet, snapshot, config->fence_usec);
+	else
+		arm_for(fleet, snapshot, waits ? config->sleep_timeout_usec : config->snapshot_timeout_usec);
 }
 
 void fleet_snapshot_move(struct fleet *fleet, struct snapshot *snapshot, enum snapshot_state state)
@@ -252,22 +261,35 @@ void fleet_snapshot_on_resend(struct fleet *fleet, struct snapshot *snapshot)
 	fleet_snapshot_command(fleet, snapshot);
 }
 
+/* The node may have begun: it is dropped once that came to an end. */
+void fleet_snapshot_give_up(struct fleet *fleet, struct snapshot *snapshot, const struct err *err)
+{
+	snapshot->record.is_unwanted = true;
+	fleet_timer_stop(&fleet->timers, &snapshot->deadline);
+	fleet_quota_count_snapshot(fleet, snapshot);
+	fleet_snapshot_answer(fleet, snapshot, err);
+	fleet_snapshot_dirty(fleet, snapshot);
+}
+
 void fleet_snapshot_on_deadline(struct fleet *fleet, struct snapshot *snapshot)
 {
+	int64_t left_usec = snapshot->until_usec - fleet->now.mono_usec;
+	bool is_heard = snapshot->node && snapshot->node->link == NODE_READY;
 	struct err err = ERR_NULL;
 
 	if (snapshot->record.state == SNAPSHOT_DROPPING) { /* its node will hardly come back */
 		fleet_snapshot_move(fleet, snapshot, SNAPSHOT_GONE);
-		return;
+	} else if (left_usec > 0) {
+		(void)err_set_at(&err, STAGE_SNAPSHOT, is_heard ? FAIL_SNAPSHOTTING : FAIL_NODE_UNREACHABLE, 0, "%s",
+			is_heard ? "The snapshot is still being made; it is in the list when it is done."
+				 : "The sandbox's node is cut off; the snapshot is in the list if it was made.");
+		fleet_snapshot_answer(fleet, snapshot, &err);
+		arm_for(fleet, snapshot, left_usec);
+	} else {
+		(void)err_set_at(&err, STAGE_SNAPSHOT, FAIL_NODE_UNREACHABLE, 0,
+			"The sandbox's node did not say in time that the snapshot is there; it is given up.");
+		fleet_snapshot_give_up(fleet, snapshot, &err);
 	}
-	(void)err_set_at(&err, STAGE_SNAPSHOT, FAIL_NODE_UNREACHABLE, 0,
-		snapshot->record.is_fork ? "The sandbox's node did not say in time that the fork's snapshot is there; it is given up."
-					 : "The sandbox's node did not say in time that the snapshot is there; it may yet be.");
-	if (snapshot->record.is_fork)
-		snapshot->record.is_unwanted = true; /* nothing begins behind the back of who was told that it failed */
-	fleet_snapshot_answer(fleet, snapshot, &err);
-	fleet_snapshot_dirty(fleet, snapshot);
-	arm(fleet, snapshot);
 }
 
 /* ---- what becomes of it ---- */

@@ -83,7 +83,8 @@ const struct api_route api_routes[] = {
 		"deleted. A create whose `templateID` is its id, or its name, begins as it.",
 		"`name`, optional: 1 to 63 of the characters A-Z, a-z, 0-9, `-`, `_`, `.`, `:`, `/`",
 		"201 " SNAPSHOT_ANSWER ", when it is there; 404; 409 while the sandbox is paused, or another one of it is made; 429 QUOTA_EXCEEDED; "
-		"501 SNAPSHOT_UNSUPPORTED; 503 when it could not be made, and nothing of it is left" },
+		"501 SNAPSHOT_UNSUPPORTED; 503 when it could not be made, and nothing of it is left, or SNAPSHOTTING when it takes long: it is in the list "
+		"when it is done" },
 	{ "GET", "/snapshots", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_snapshot_list,
 		"Lists the tenant's snapshots (E2B), the oldest first.", "query `sandboxID`, `name`, `limit` (100), `nextToken`",
 		"200 array of " SNAPSHOT_ANSWER "; `state` is ready, or lost when its node no longer has it; the next page's token in the "

@@ -97,8 +97,8 @@ static void on_barrier(struct api_request *req, const struct fleet_reply *reply)
 	} else if (!record) { /* it was deleted meanwhile */
 		not_found(req);
 	} else if (record->state == SNAPSHOT_MAKING) {
-		(void)err_set_at(&err, STAGE_SNAPSHOT, FAIL_NODE_UNREACHABLE, ETIMEDOUT,
-			"the sandbox's node did not say in time that the snapshot is there; it may yet be");
+		(void)err_set_at(&err, STAGE_SNAPSHOT, FAIL_SNAPSHOTTING, EBUSY,
+			"the snapshot is still being made; it is in the list when it is done");
 		api_fail(req, &err);
 	} else {
 		api_answer(req, 201, view(record));
