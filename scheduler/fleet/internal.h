@@ -488,6 +488,7 @@ void fleet_quota_leave(struct fleet *fleet, struct sandbox *sandbox); /* its ten
 void fleet_quota_start(struct fleet *fleet, const char *tenant, const struct fleet_quota *quota);
 /* Counts or uncounts a snapshot, as its state and size say. Idempotent. */
 void fleet_quota_count_snapshot(struct fleet *fleet, struct snapshot *snapshot);
+uint64_t fleet_quota_kept_mib(const struct sandbox_spec *spec); /* that one which sleeps, or a snapshot, may take */
 /* Whether one more may be kept, which takes about `disk_mib`. 0, or -1 with QUOTA_EXCEEDED. */
 int fleet_quota_check_pause(const struct fleet *fleet, const char *tenant, const struct fleet_quota *quota, uint64_t disk_mib,
 	struct err *reterr);

@@ -2,7 +2,7 @@
  *
  * What each tenant uses, counted in the step that changes it, and its quota. A sandbox counts from its create until
  * it ended for everybody: a node that cannot be asked (FENCED) holds room of its own, but none of the tenant's. One that
- * sleeps counts by itself and by its disk, as snapshots do; a node that pauses one at the end of its life asks nobody.
+ * sleeps counts by itself and by its disk and memory's file, as snapshots do; a node that pauses one at the end of its life asks nobody.
  * Starts per minute are a bucket that refills evenly; it is full again after a restart.
  */
 #include <stdio.h>
@@ -49,6 +49,12 @@ void fleet_quota_free(struct fleet *fleet)
 	}
 }
 
+/* Of what sleeps, or what a snapshot may take: its memory is a file too. */
+uint64_t fleet_quota_kept_mib(const struct sandbox_spec *spec)
+{
+	return spec->memory_mib + spec->disk_mib;
+}
+
 static void uncount(struct tenant_use *use, struct sandbox *sandbox)
 {
 	const struct sandbox_spec *spec = sandbox->record.spec;
@@ -57,7 +63,7 @@ static void uncount(struct tenant_use *use, struct sandbox *sandbox)
 	if (sandbox->is_counted_paused) {
 		sandbox->is_counted_paused = false;
 		use->used.paused--;
-		use->used.kept_disk_mib -= spec->disk_mib;
+		use->used.kept_disk_mib -= fleet_quota_kept_mib(spec);
 		return;
 	}
 	use->used.sandboxes--;
@@ -92,7 +98,7 @@ void fleet_quota_count(struct fleet *fleet, struct sandbox *sandbox)
 	sandbox->is_counted_paused = is_paused;
 	if (is_paused) {
 		use->used.paused++;
-		use->used.kept_disk_mib += spec->disk_mib;
+		use->used.kept_disk_mib += fleet_quota_kept_mib(spec);
 		return;
 	}
 	use->used.sandboxes++;
@@ -106,7 +112,7 @@ void fleet_quota_count_snapshot(struct fleet *fleet, struct snapshot *snapshot)
 	bool counts = !record->is_fork && !record->is_unwanted && (record->state == SNAPSHOT_MAKING || record->state == SNAPSHOT_READY);
 	uint64_t takes = !counts	   ? 0
 			 : record->size_mib ? record->size_mib
-					    : record->spec->memory_mib + record->spec->disk_mib;
+					    : fleet_quota_kept_mib(record->spec);
 	struct tenant_use *use;
 
 	if (counts == snapshot->is_counted && takes == snapshot->counted_mib)

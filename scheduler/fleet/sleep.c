@@ -96,7 +96,7 @@ void fleet_request_pause(struct fleet *fleet, uint64_t request, const char *id, 
 	}
 	if (!is_reached(fleet, sandbox, request, STAGE_PAUSE))
 		return;
-	if (fleet_quota_check_pause(fleet, sandbox->record.tenant, quota, sandbox->record.spec->disk_mib, &err) < 0) {
+	if (fleet_quota_check_pause(fleet, sandbox->record.tenant, quota, fleet_quota_kept_mib(sandbox->record.spec), &err) < 0) {
 		fleet_emit_reply(fleet, request, &err, sandbox);
 		return;
 	}

@@ -94,7 +94,7 @@ struct snapshot *fleet_snapshot_add(struct fleet *fleet, struct snapshot_record 
 static void count_disk(struct fleet *fleet, struct snapshot *snapshot)
 {
 	const struct snapshot_record *record = &snapshot->record;
-	uint64_t takes = record->size_mib ? record->size_mib : record->spec->memory_mib + record->spec->disk_mib;
+	uint64_t takes = record->size_mib ? record->size_mib : fleet_quota_kept_mib(record->spec);
 
 	if (record->state == SNAPSHOT_LOST || record->state == SNAPSHOT_GONE || !snapshot->node)
 		takes = 0;
@@ -358,7 +358,7 @@ static struct sandbox *subject(struct fleet *fleet, const struct fleet_snapshot 
 			    ? fleet_quota_check(fleet, fleet->now.mono_usec, sandbox->record.tenant, &request->quota,
 				      sandbox->record.spec, &err)
 			    : fleet_quota_check_snapshot(fleet, sandbox->record.tenant, &request->quota,
-				      sandbox->record.spec->memory_mib + sandbox->record.spec->disk_mib, &err);
+				      fleet_quota_kept_mib(sandbox->record.spec), &err);
 		if (r == 0)
 			return sandbox;
 		fleet_emit_reply(fleet, request->request, &err, sandbox);

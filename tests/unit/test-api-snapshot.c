@@ -345,7 +345,7 @@ START_TEST(a_tenant_has_a_quota_of_what_it_keeps)
 
 	open_all(&rig, &node, id);
 	rig_expect(&rig, "PATCH", "/v1/tenants/default", rig.keys.provider,
-		"{\"quota\":{\"snapshots\":1,\"paused\":1,\"kept_disk_mib\":1700}}", 200, NULL);
+		"{\"quota\":{\"snapshots\":1,\"paused\":1,\"kept_disk_mib\":2500}}", 200, NULL);
 	snapshot(&rig, id, "{}", snap);
 	rig_expect_id(&rig, "POST", "/sandboxes/*/snapshots", id, rig.keys.tenant, "{}", 429, "QUOTA_EXCEEDED");
 	rig_expect_id(&rig, "POST", "/sandboxes/*/pause", id, rig.keys.tenant, "{}", 204, NULL);
@@ -353,7 +353,7 @@ START_TEST(a_tenant_has_a_quota_of_what_it_keeps)
 	used = json_object_get(answer.json, "used");
 	ck_assert_int_eq(json_integer_value(json_object_get(used, "snapshots")), 1);
 	ck_assert_int_eq(json_integer_value(json_object_get(used, "paused")), 1);
-	ck_assert_int_eq(json_integer_value(json_object_get(used, "kept_disk_mib")), 99 + 1024);
+	ck_assert_int_eq(json_integer_value(json_object_get(used, "kept_disk_mib")), 99 + 512 + 1024);
 	ck_assert_int_eq(json_integer_value(json_object_get(used, "sandboxes")), 0);
 	answer_free(&answer);
 	rig_create(&rig, &node, "{" SHAPE "}", id);

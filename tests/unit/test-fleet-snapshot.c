@@ -892,14 +892,14 @@ START_TEST(test_a_quota_of_what_sleeps)
 	struct fleet_quota used;
 	struct fleet_resume resume = { .request = 83, .sandbox = PARENT, .quota = { .starts_per_minute = 1 } };
 
-	pause_parent(80, (struct fleet_quota){ .kept_disk_mib = 99 });
+	pause_parent(80, (struct fleet_quota){ .kept_disk_mib = 1099 }); /* its memory is a file then */
 	ck_assert_int_eq(answer_to(80), FAIL_QUOTA_EXCEEDED);
-	pause_parent(81, (struct fleet_quota){ .kept_disk_mib = 100, .paused = 1 });
+	pause_parent(81, (struct fleet_quota){ .kept_disk_mib = 1100, .paused = 1 });
 	say(PARENT, REPORT_PAUSED, NULL, NULL, FAIL_NONE);
 	ck_assert_int_eq(answer_to(81), FAIL_NONE);
 	fleet_quota_used(rig.fleet, "tenant", &used);
 	ck_assert_uint_eq(used.paused, 1);
-	ck_assert_uint_eq(used.kept_disk_mib, 100);
+	ck_assert_uint_eq(used.kept_disk_mib, 1100);
 	ck_assert_uint_eq(used.sandboxes, 0);
 	ck_assert_uint_eq(used.memory_mib, 0);
 	feed((struct fleet_event){ .type = FLEET_RESUME, .resume = &resume });
