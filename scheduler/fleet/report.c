@@ -70,7 +70,7 @@ static bool note_exists(const struct sandbox *sandbox, const struct stage_record
 	return false;
 }
 
-/* Of a life's sleeps the last is kept, as its node does. */
+/* Of a life's sleeps and of its snapshots the last is kept, as its node does. */
 static void drop_former(struct sandbox *sandbox, const struct stage_record *stage)
 {
 	for (size_t i = 0; i < sandbox->n_notes; i++) {
@@ -98,7 +98,7 @@ static void take_stages(
 		stage.generation = report->generation;
 		stage.attempt = sandbox->record.attempts;
 		memcpy(stage.node, sandbox->record.node, sizeof(stage.node));
-		if (stage.stage == STAGE_PAUSE || stage.stage == STAGE_RESUME)
+		if (stage.stage == STAGE_PAUSE || stage.stage == STAGE_RESUME || stage.stage == STAGE_SNAPSHOT)
 			drop_former(sandbox, &stage);
 		if (note_exists(sandbox, &stage))
 			continue;

@@ -455,6 +455,31 @@ START_TEST(test_one_that_fails_leaves_nothing)
 }
 END_TEST
 
+/* Its node keeps the last one of a life. */
+START_TEST(test_the_stage_of_the_last_one)
+{
+	struct stage_record stage = { .stage = STAGE_SNAPSHOT, .outcome = RESULT_OK, .took_us = 5 };
+	struct fleet_event event = of_node(FLEET_NODE_REPORT, 0);
+	size_t n = 0;
+
+	for (int i = 1; i <= 2; i++) {
+		struct sandbox_report report = { .generation = saved(PARENT)->generation, .state = REPORT_RUNNING,
+			.accepted = true, .version = ++rig.version, .stages = &stage, .n_stages = 1 };
+
+		stage.began_us = i * USEC_PER_SEC;
+		memcpy(report.sandbox, PARENT, ID_SIZE);
+		event.report = &report;
+		feed(event);
+	}
+	for (size_t i = 0; i < saved(PARENT)->n_stages; i++)
+		if (saved(PARENT)->stages[i].stage == STAGE_SNAPSHOT) {
+			ck_assert_int_eq(saved(PARENT)->stages[i].began_us, 2 * USEC_PER_SEC);
+			n++;
+		}
+	ck_assert_uint_eq(n, 1);
+}
+END_TEST
+
 static void set_timeout(uint64_t request)
 {
 	struct fleet_event event = { .type = FLEET_SET_TIMEOUT };
@@ -543,8 +568,7 @@ START_TEST(test_its_node_is_lost_meanwhile)
 {
 	ask_snapshot(50);
 	rig.silent[0] = true;
-	for (int s = 0; s < 70 && !reply_to(50); s++)
-		pass(1);
+	(void)wait_for(50, 70);
 	ck_assert_int_ne(answer_to(50), FAIL_NONE);
 	pass(30);
 	ck_assert_uint_eq(n_shown(), 0);
@@ -745,8 +769,7 @@ START_TEST(test_its_node_is_not_there)
 	feed(of_node(FLEET_NODE_DISCONNECTED, 0));
 	create("qqqqqqqqqqqqqqqqqqqq", snap_id, 54, (struct fleet_quota){ 0 });
 	ck_assert_uint_eq(rig.out.n_replies, 0); /* an agent that is started again is away for a moment */
-	for (int s = 0; s < 30 && !reply_to(54); s++)
-		pass(1);
+	(void)wait_for(54, 30);
 	ck_assert_int_eq(answer_to(54), FAIL_NO_COMPATIBLE_NODE);
 	ck_assert_ptr_nonnull(strstr(reply_to(54)->err.msg, "has the snapshot"));
 }
@@ -951,6 +974,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, test_one_is_made);
 	tcase_add_loop_test(tc, test_one_that_fails_leaves_nothing, 0, 2);
+	tcase_add_test(tc, test_the_stage_of_the_last_one);
 	tcase_add_test(tc, test_one_change_at_a_time);
 	tcase_add_test(tc, test_an_older_agent_is_not_asked);
 	tcase_add_loop_test(tc, test_one_that_takes_long, 0, 2);
