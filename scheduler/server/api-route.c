@@ -68,7 +68,8 @@ const struct api_route api_routes[] = {
 	{ "POST", "/sandboxes/{id}/pause", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_pause,
 		"Puts a running sandbox to sleep (E2B): its processes, memory and disk are kept on its node, its memory and vCPUs are free "
 		"for others; it counts against the quota of paused sandboxes and of kept disk.", "`memory`: true, optional",
-		"204 when it sleeps; 404; 409 when it does already, or while a snapshot of it is made; 429 QUOTA_EXCEEDED; 503 when it could not be frozen, and runs on" },
+		"204 when it sleeps; 404; 409 when it does already; 429 QUOTA_EXCEEDED; 503 SNAPSHOTTING while a snapshot of it is made, else when it could not be "
+		"frozen, and runs on" },
 	{ "POST", "/sandboxes/{id}/resume", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_resume,
 		"Wakes a paused sandbox (E2B, older path).", "`timeout` s, optional (as it was created with)",
 		"201 " SANDBOX_ANSWER "; 404; 409 when it runs; 503 NO_CAPACITY while its node has no room for it" },
@@ -82,21 +83,21 @@ const struct api_route api_routes[] = {
 		"Keeps a moment of a running sandbox, which goes on (E2B): its processes, memory and disk, on its node, until it is "
 		"deleted. A create whose `templateID` is its id, or its name, begins as it.",
 		"`name`, optional: 1 to 63 of the characters A-Z, a-z, 0-9, `-`, `_`, `.`, `:`, `/`",
-		"201 " SNAPSHOT_ANSWER ", when it is there; 404; 409 while the sandbox is paused, or another one of it is made; 429 QUOTA_EXCEEDED; "
-		"501 SNAPSHOT_UNSUPPORTED; 503 when it could not be made, and nothing of it is left, or SNAPSHOTTING when it takes long: it is in the list "
-		"when it is done" },
+		"201 " SNAPSHOT_ANSWER ", when it is there; 404; 409 while the sandbox is paused; 429 QUOTA_EXCEEDED; "
+		"501 SNAPSHOT_UNSUPPORTED; 503 when it could not be made, and nothing of it is left; SNAPSHOTTING while another one of the sandbox is "
+		"made, and when this one takes long: it is in the list when it is done" },
 	{ "GET", "/snapshots", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_snapshot_list,
 		"Lists the tenant's snapshots (E2B), the oldest first.", "query `sandboxID`, `name`, `limit` (100), `nextToken`",
 		"200 array of " SNAPSHOT_ANSWER "; `state` is ready, or lost when its node no longer has it; the next page's token in the "
 		"header `x-next-token`" },
 	{ "DELETE", "/templates/{id}", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_snapshot_delete,
-		"Deletes a snapshot (E2B). Sandboxes that began as it go on.", "", "204 when it is recorded; 404; 409 while it is made" },
+		"Deletes a snapshot (E2B). Sandboxes that began as it go on.", "", "204 when it is recorded; 404; 503 SNAPSHOTTING while it is made" },
 	{ "POST", "/sandboxes/{id}/fork", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_fork,
 		"Makes sandboxes that go on from this moment of a running one, which goes on too (E2B), and waits until each runs or failed. "
 		"They are on its node and have its environment, network policy and metadata, and tokens of their own.",
 		"`count` (1; at most 32), `timeout` s (as it was created with); both optional",
 		"201 array of {`sandbox`: " SANDBOX_ANSWER "} or {`error`: {`code`, `message`, `failure`}}, one for each; 404; 409 while the sandbox "
-		"is paused or a snapshot of it is made; 429 QUOTA_EXCEEDED when not even one may start" },
+		"is paused; 429 QUOTA_EXCEEDED when not even one may start; 503 SNAPSHOTTING while a snapshot of it is made" },
 	{ "POST", "/v1/explain", BY_ALL, SCOPE_REACH, API_JSON, api_explain,
 		"How a create with this body would be placed now, without placing it.",
 		CREATE_BODY " A key without a tenant names one: `tenant`.",

@@ -290,6 +290,31 @@ START_TEST(a_fork)
 }
 END_TEST
 
+/* Nothing that would come in between; each may be sent again. */
+START_TEST(while_one_is_made)
+{
+	struct rig rig;
+	struct fake_node node = { .rig = NULL };
+	struct answer first = { .status = 0 };
+	char id[ID_SIZE], path[96];
+
+	open_all(&rig, &node, id);
+	node.is_slow = true;
+	rig_path(path, sizeof(path), "/sandboxes/*/snapshots", id);
+	(void)rig_start_call(&rig, "POST", path, rig.keys.tenant, "{}", 2, NULL, 0, &first);
+	wait_for(&rig, &node.snapshots, 1);
+	rig_expect_id(&rig, "POST", "/sandboxes/*/snapshots", id, rig.keys.tenant, "{}", 503, "SNAPSHOTTING");
+	rig_expect_id(&rig, "POST", "/sandboxes/*/fork", id, rig.keys.tenant, "{}", 503, "SNAPSHOTTING");
+	rig_expect_id(&rig, "POST", "/sandboxes/*/pause", id, rig.keys.tenant, "{}", 503, "SNAPSHOTTING");
+	rig_expect_id(&rig, "DELETE", "/templates/*", node.snapshot.snapshot, rig.keys.tenant, NULL, 503, "SNAPSHOTTING");
+	node_answer_snapshot(&node);
+	loop_until(rig.base, &first.done);
+	ck_assert_int_eq(first.status, 201);
+	answer_free(&first);
+	close_all(&rig, &node);
+}
+END_TEST
+
 /* Whoever asks twice gets what was made, also while it is being made. */
 START_TEST(an_idempotency_key)
 {
@@ -375,6 +400,7 @@ int main(void)
 	tcase_add_test(tcase, a_pool_that_is_not_ones_own_any_more);
 	tcase_add_test(tcase, one_that_is_lost_is_told);
 	tcase_add_test(tcase, a_fork);
+	tcase_add_test(tcase, while_one_is_made);
 	tcase_add_test(tcase, an_idempotency_key);
 	tcase_add_test(tcase, a_tenant_has_a_quota_of_what_it_keeps);
 	suite_add_tcase(suite, tcase);
