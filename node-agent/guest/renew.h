@@ -8,6 +8,8 @@
  */
 #pragma once
 
-/* Its disk takes writes and its processes stand still. It takes three seconds at most, whatever the guest made of the paths: what
- * is not done then is done when its processes go on, if ever. */
-void renew_identity(const char *hostname);
+/* Its disk takes writes and its processes stand still. It takes three seconds at most, whatever the guest made of the paths.
+ * 0, or -errno, and then it may be done again: a part is another sandbox's yet. Its host name and its boot id are always its
+ * own; its machine id is where there is one that is a file, hidden behind a mount where it cannot be written. The files
+ * that name the host are written when its processes go on, if ever, where they hang. */
+int renew_identity(const char *hostname);

@@ -139,8 +139,10 @@ int sleep_thaw(int64_t realtime_usec, struct err *reterr)
 		return failed(reterr, -errno, "the disk does not go on");
 	if (realtime_usec > 0)
 		boot_set_clock(realtime_usec);
-	if (*new_hostname)
-		renew_identity(new_hostname);
+	/* before the processes, which would see who it was; whoever asked asks again */
+	r = *new_hostname ? renew_identity(new_hostname) : 0;
+	if (r < 0)
+		return failed(reterr, r, "the identity stays another sandbox's");
 	new_hostname[0] = '\0';
 	r = group_write("0");
 	if (r < 0)
