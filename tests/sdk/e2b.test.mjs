@@ -134,6 +134,28 @@ test('pause keeps memory and processes, and connect wakes', async () => {
   assert.equal((await again.wait()).stdout, 'awake\n')
 })
 
+test('a snapshot, a sandbox that begins as it, and forks', async () => {
+  // an emulated host's disk is small: what the quickstart left up makes room
+  for (const one of await Sandbox.list().nextItems()) {
+    if (one.sandboxId !== sandbox.sandboxId) await Sandbox.kill(one.sandboxId)
+  }
+  await sandbox.commands.run('echo moment >/dev/shm/moment', slow)
+  const snapshot = await sandbox.createSnapshot({ requestTimeoutMs: 300_000 })
+  const found = await Sandbox.listSnapshots({ sandboxId: sandbox.sandboxId }).nextItems()
+  assert.deepEqual(found.map((one) => one.snapshotId), [snapshot.snapshotId])
+  await sandbox.commands.run('echo later >/dev/shm/moment', slow)
+  const begun = await Sandbox.create(snapshot.snapshotId, { timeoutMs: 600_000, requestTimeoutMs: 600_000 })
+  assert.equal((await begun.commands.run('cat /dev/shm/moment', slow)).stdout, 'moment\n')
+  assert.equal((await sandbox.commands.run('cat /dev/shm/moment', slow)).stdout, 'later\n')
+  await begun.kill()
+  assert.equal(await Sandbox.deleteSnapshot(snapshot.snapshotId), true)
+  assert.equal(await Sandbox.deleteSnapshot(snapshot.snapshotId), false)
+  const forks = await sandbox.fork({ count: 1, timeoutMs: 600_000, requestTimeoutMs: 600_000 })
+  assert.equal(forks.length, 1)
+  assert.equal((await forks[0].commands.run('cat /dev/shm/moment', slow)).stdout, 'later\n')
+  await forks[0].kill()
+})
+
 test('setTimeout and kill', async () => {
   await sandbox.setTimeout(600_000)
   assert.equal(await sandbox.kill(), true)
