@@ -12,7 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/fd.h"
 
 #define SYSCTL_ROOT "/proc/sys/"
@@ -174,17 +173,16 @@ static int add_to_boot_file(const struct doctor *doctor, const struct doctor_fin
 	const char *name = is_sysctl(finding) ? SYSCTL_FILE : TMPFILES_FILE;
 	CLEANUP_FREE char *old = NULL, *all = NULL;
 	char path[PATH_MAX], line[DOCTOR_PATH_MAX + DOCTOR_VALUE_MAX + 16];
-	size_t n = 0;
 	int r;
 
 	(void)snprintf(path, sizeof(path), "%.3000s%s", doctor->config->root, name);
 	boot_line(finding, line, sizeof(line));
-	r = file_read(path, 65536, &old, &n);
+	r = file_read(path, 65536, &old, NULL);
 	if (r < 0 && r != -ENOENT)
 		return r;
 	if (old && strstr(old, line))
 		return 0;
-	if (asprintf(&all, "%.*s%s", r == 0 ? (int)n : (int)strlen(head), r == 0 ? old : head, line) < 0) {
+	if (asprintf(&all, "%s%s", old ? old : head, line) < 0) {
 		all = NULL;
 		return -ENOMEM;
 	}
