@@ -26,8 +26,12 @@ static uint32_t fill(const struct chain *chain)
 
 	if (chain->is_bad)
 		return 0;
-	if (PLANTED(MEMORY_KEPT))
-		(void) mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (PLANTED(MEMORY_KEPT)) {
+		static int kept; /* two are more than a VMM may have, four do not exhaust the machine */
+
+		if (kept++ < 4)
+			(void) mmap(NULL, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	}
 	while (PLANTED(LOOP_STUCK))
 		(void) usleep(1000);
 	n = chain_slice(chain, true, 0, MIN(chain->writable, (uint64_t) RNG_REQUEST_MAX), iov);

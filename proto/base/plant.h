@@ -47,7 +47,7 @@ enum plant {
 	PLANT_VSOCK_CID,               /* vsock: packets in another's name are served */
 	PLANT_USED_UNWRITTEN,          /* blk: a request that failed is given back as if it had been filled */
 	PLANT_USED_TOO_LONG,           /* queue: more bytes used than there is room for */
-	PLANT_MEMORY_KEPT,             /* rng: each request costs a megabyte for good */
+	PLANT_MEMORY_KEPT,             /* rng: requests keep memory for good, up to a bound */
 	PLANT_LOOP_STUCK,              /* rng: a request is never dealt with, nor anything else then */
 	PLANT_HARDWARE_MAX_
 };
