@@ -89,12 +89,10 @@ static int read_filter(const struct api_request *req, int64_t now_us, struct fac
 static json_t *view_code(const struct server *server, const struct rate_code *code)
 {
 	const struct failure_info *info = failure_info(code->code);
-	const struct responsibility_table *table = api_responsibility(server, code->pool);
-	enum fail_owner owner = table ? table->owner[info->component]
-				      : component_owner(info->component, RESPONSIBILITY_MANAGED);
 
 	return json_pack("{s:s, s:I, s:s, s:s, s:s, s:s, s:s, s:s}", "code", info->name, "n", (json_int_t)code->n,
-		"component", component_name(info->component), "owner", owner_name(owner), "trace", code->trace,
+		"component", component_name(info->component), "owner",
+		api_owner_name(server, code->pool, info->component), "trace", code->trace,
 		"sandbox", code->sandbox, "node", code->node, "remedy", info->remedy);
 }
 

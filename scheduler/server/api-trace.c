@@ -70,7 +70,6 @@ static void add_step(struct run *run, int64_t when_us, int64_t took_us, enum fai
 static json_t *view_fact(const struct server *server, const struct stage_fact *fact)
 {
 	const struct failure_info *info = failure_info(fact->code);
-	const struct responsibility_table *table = api_responsibility(server, fact->pool);
 	json_t *object = json_pack("{s:s, s:s, s:o, s:f, s:I, s:I, s:s, s:s*, s:s*}", "stage", stage_name(fact->stage), "outcome",
 		outcome_name(fact->outcome), "began", view_time(fact->when_us), "took_ms", (double)fact->took_us / 1000.0, "took_us",
 		(json_int_t)fact->took_us, "attempt", (json_int_t)fact->attempt, "sandbox", fact->sandbox, "node",
@@ -79,8 +78,7 @@ static json_t *view_fact(const struct server *server, const struct stage_fact *f
 	if (object && fact->outcome == RESULT_FAILED)
 		(void)json_object_set_new(object, "failure",
 			json_pack("{s:s, s:s, s:s, s:s}", "code", info->name, "component", component_name(info->component), "owner",
-				owner_name(table ? table->owner[info->component]
-						 : component_owner(info->component, RESPONSIBILITY_SELF)),
+				api_owner_name(server, fact->pool, info->component),
 				"remedy", info->remedy));
 	return object;
 }

@@ -156,6 +156,13 @@ const struct responsibility_table *api_responsibility(const struct server *serve
 	return entry ? &entry->record.owners : NULL;
 }
 
+const char *api_owner_name(const struct server *server, const char *pool, enum fail_component component)
+{
+	const struct responsibility_table *table = api_responsibility(server, pool);
+
+	return owner_name(table ? table->owner[component] : component_owner(component, RESPONSIBILITY_SELF));
+}
+
 /* ---- waiting for the fleet ---- */
 uint64_t api_await(struct api_request *req,
 	void (*on_reply)(struct api_request *req, const struct fleet_reply *reply))

@@ -149,6 +149,8 @@ void api_watch(struct api_request *req, const char *sandbox, int64_t wait_usec);
 bool api_may_wait(const struct api_request *req);
 /* Whose a failure in `pool` is; NULL: the default table of self-hosting. */
 const struct responsibility_table *api_responsibility(const struct server *server, const char *pool);
+/* Whose a component is in `pool`, by the table above. */
+const char *api_owner_name(const struct server *server, const char *pool, enum fail_component component);
 const char *api_query(const struct api_request *req, const char *name);
 /* 0 and *ret unchanged when absent; INVALID_ARGUMENT naming it. */
 int api_query_u64(const struct api_request *req, const char *name, uint64_t min, uint64_t max,

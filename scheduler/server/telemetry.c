@@ -51,10 +51,13 @@ struct node_telemetry {
 	UT_hash_handle hh;
 };
 
-/* How many stages of a live sandbox are in the table. */
+/* The stage of a live sandbox that was counted last. A record keeps its latest stages alone, so that a position in it says nothing. */
 struct counted {
 	char sandbox[ID_SIZE];
-	size_t n;
+	enum fail_stage stage; /* STAGE_NONE: none was */
+	uint32_t attempt;
+	uint64_t generation;
+	int64_t began_us;
 	UT_hash_handle hh;
 };
 
@@ -166,8 +169,26 @@ static void count_stage(struct telemetry *telemetry, const struct stage_record *
 	facts_add(telemetry->facts, &about);
 }
 
-void telemetry_count_sandbox(
-	struct telemetry *telemetry, const struct sandbox_record *record, bool is_over)
+/* Stages that no report carries, or that reports carry the last of: those of a sandbox's life. They come with the batches. */
+static bool is_of_life(enum fail_stage stage)
+{
+	return stage > STAGE_READY && stage != STAGE_STOP && stage != STAGE_RUN;
+}
+
+/* The place in a record behind what was counted last; 0 where the record does not have that any more. */
+static size_t uncounted_from(const struct counted *counted, const struct sandbox_record *record, size_t n)
+{
+	for (size_t i = n; i > 0; i--) {
+		const struct stage_record *stage = &record->stages[i - 1];
+
+		if (counted && stage->stage == counted->stage && stage->attempt == counted->attempt &&
+			stage->generation == counted->generation && stage->began_us == counted->began_us)
+			return i;
+	}
+	return 0;
+}
+
+static void count_stages(struct telemetry *telemetry, const struct sandbox_record *record, struct counted *counted)
 {
 	const struct stage_fact about = { .sandbox = record->id,
 		.tenant = record->tenant,
@@ -176,29 +197,44 @@ void telemetry_count_sandbox(
 		.region = record->wish.region,
 		.vcpus = record->spec->vcpus,
 		.memory_mib = record->spec->memory_mib };
-	struct counted *counted = NULL;
-	size_t from, n = record->n_stages;
+	size_t n = record->n_stages;
 
-	HASH_FIND_STR(telemetry->counted, record->id, counted);
-	from = counted ? counted->n : 0;
 	/* how long placing took is known when this very record is durable: the next one has it */
 	if (record->state == SANDBOX_DISPATCHED && n > 0 && record->stages[n - 1].stage == STAGE_PLACE)
 		n--;
-	for (size_t i = from; i < n; i++)
-		count_stage(telemetry, &record->stages[i], about);
+	for (size_t i = uncounted_from(counted, record, n); i < n; i++) {
+		const struct stage_record *stage = &record->stages[i];
+
+		if (is_of_life(stage->stage))
+			continue;
+		count_stage(telemetry, stage, about);
+		if (counted) {
+			counted->stage = stage->stage;
+			counted->attempt = stage->attempt;
+			counted->generation = stage->generation;
+			counted->began_us = stage->began_us;
+		}
+	}
+}
+
+void telemetry_count_sandbox(
+	struct telemetry *telemetry, const struct sandbox_record *record, bool is_over)
+{
+	struct counted *counted = NULL;
+
+	HASH_FIND_STR(telemetry->counted, record->id, counted);
 	if (!counted && !is_over) {
 		counted = calloc(1, sizeof(*counted));
-		if (!counted)
-			return; /* some stages are counted twice, nothing else */
-		COPY(counted->sandbox, record->id);
-		HASH_ADD_STR(telemetry->counted, sandbox, counted);
+		if (counted) { /* else some stages are counted twice, nothing else */
+			COPY(counted->sandbox, record->id);
+			HASH_ADD_STR(telemetry->counted, sandbox, counted);
+		}
 	}
+	count_stages(telemetry, record, counted);
 	if (is_over && (!telemetry->is_loading || telemetry->ended.n < ENDED_LOAD_MAX))
 		ended_add(&telemetry->ended, record);
 	if (!telemetry->is_loading)
 		ended_trim(&telemetry->ended, clock_realtime_usec() - ENDED_USEC);
-	if (counted)
-		counted->n = MAX(from, n);
 	if (counted && is_over) {
 		HASH_DEL(telemetry->counted, counted);
 		free(counted);
@@ -257,12 +293,6 @@ static void remember(struct node_telemetry *node, const struct recent *recent)
 		node->n_recent++;
 	else
 		node->first_recent = (node->first_recent + 1) % TELEMETRY_RECENT;
-}
-
-/* Stages that no report carries: those of a sandbox's life. */
-static bool is_counted_here(enum fail_stage stage)
-{
-	return stage > STAGE_READY && stage != STAGE_STOP && stage != STAGE_RUN;
 }
 
 /* "key=value key=value", as many as find room. */
@@ -325,7 +355,7 @@ static void take_record(struct telemetry *telemetry, struct node_telemetry *node
 		recent.code = stage.failure.code;
 		if (err_is_set(&stage.failure))
 			(void)snprintf(recent.detail, sizeof(recent.detail), "%.*s", DETAIL_SIZE - 1, stage.failure.msg);
-		if (is_counted_here(stage.stage))
+		if (is_of_life(stage.stage))
 			count_life(telemetry, node, &stage);
 		break;
 	case CROFT__TELEMETRY_RECORD__BODY_GAP:

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/suite.h"
+#include "server/telemetry.h"
 #include "unit/test-api-rig.h"
 
 static struct rig rig;
@@ -152,6 +153,64 @@ START_TEST(nothing_of_others)
 }
 END_TEST
 
+/* A life that was started again and again, as its record is each time that it is written: the latest SANDBOX_STAGES_MAX stages. */
+START_TEST(stages_after_the_record_is_full)
+{
+	static struct stage_record all[3 * SANDBOX_STAGES_MAX];
+	struct sandbox_spec spec = { .template_name = "worn" };
+	struct sandbox_record record = { .id = "aaaaaaaaaaaaaaaaaaaa", .tenant = "default", .state = SANDBOX_RUNNING, .spec = &spec };
+	const size_t step = 3;
+
+	for (size_t n = 1; n <= ARRAY_LEN(all); n++) {
+		const size_t from = n > SANDBOX_STAGES_MAX ? n - SANDBOX_STAGES_MAX : 0;
+
+		all[n - 1] = (struct stage_record){ .stage = n % 2 ? STAGE_VMM : STAGE_DISK, .outcome = RESULT_OK, .attempt = 1,
+			.generation = (n + 1) / 2, .began_us = clock_realtime_usec() };
+		record.stages = all + from;
+		record.n_stages = n - from;
+		if (n % step == 0)
+			telemetry_count_sandbox(rig.server->telemetry, &record, n == ARRAY_LEN(all));
+	}
+	ck_assert_int_eq(attempts(rig.keys.tenant, "?template=worn", "vmm"), ARRAY_LEN(all) / 2);
+	ck_assert_int_eq(attempts(rig.keys.tenant, "?template=worn", "disk"), ARRAY_LEN(all) / 2);
+}
+END_TEST
+
+/* It comes with its node's telemetry, each one; a record has the last one. */
+START_TEST(a_stage_of_its_life_is_counted_by_its_node_alone)
+{
+	struct stage_record stage = { .stage = STAGE_PAUSE, .outcome = RESULT_OK, .began_us = clock_realtime_usec() };
+	struct sandbox_spec spec = { .template_name = "asleep" };
+	struct sandbox_record record = { .id = "aaaaaaaaaaaaaaaaaaaa", .tenant = "default", .state = SANDBOX_RUNNING, .spec = &spec,
+		.stages = &stage, .n_stages = 1 };
+	struct answer answer;
+
+	telemetry_count_sandbox(rig.server->telemetry, &record, true);
+	answer = ask(rig.keys.tenant, "?template=asleep");
+	ck_assert_ptr_null(strstr(answer.body, "\"pause\""));
+	answer_free(&answer);
+}
+END_TEST
+
+/* A code of a pool that is unknown is whose it is everywhere else: by the default table of self-hosting. */
+START_TEST(whose_it_is_in_no_pool)
+{
+	struct stage_record stage = { .stage = STAGE_VMM, .outcome = RESULT_FAILED, .began_us = clock_realtime_usec() };
+	struct sandbox_spec spec = { .template_name = "nobodys" };
+	struct sandbox_record record = { .id = "aaaaaaaaaaaaaaaaaaaa", .tenant = "default", .state = SANDBOX_RUNNING, .spec = &spec,
+		.stages = &stage, .n_stages = 1 };
+	struct answer answer;
+	char text[64];
+
+	(void)err_set_at(&stage.failure, STAGE_VMM, FAIL_STORE_FAILED, 0, "The scheduler's.");
+	telemetry_count_sandbox(rig.server->telemetry, &record, true);
+	answer = ask(rig.keys.tenant, "?template=nobodys");
+	answer_text(json_array_get(json_object_get(stage_of(&answer, "vmm"), "codes"), 0), "owner", text, sizeof(text));
+	ck_assert_str_eq(text, owner_name(component_owner(COMPONENT_SCHEDULER, RESPONSIBILITY_SELF)));
+	answer_free(&answer);
+}
+END_TEST
+
 static const struct {
 	const char *query, *field;
 } bad[] = { { "window=0", "window" }, { "window=-1h", "window" }, { "window=soon", "window" }, { "vcpus=0", "vcpus" },
@@ -185,6 +244,9 @@ int main(void)
 	tcase_add_test(tcase, what_another_rate_would_give);
 	tcase_add_test(tcase, each_filter);
 	tcase_add_test(tcase, nothing_of_others);
+	tcase_add_test(tcase, stages_after_the_record_is_full);
+	tcase_add_test(tcase, a_stage_of_its_life_is_counted_by_its_node_alone);
+	tcase_add_test(tcase, whose_it_is_in_no_pool);
 	tcase_add_loop_test(tcase, what_makes_no_sense_is_named, 0, ARRAY_LEN(bad));
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
