@@ -57,7 +57,7 @@ packages_need() {
 }
 
 has_kvm() {
-	[ -r /dev/kvm ] && [ -w /dev/kvm ]
+	"$croft_top/tests/kvm-host/run" --native 2>/dev/null
 }
 
 # build PRESET   configures and builds; the binaries are in build/PRESET/bin

@@ -7,6 +7,13 @@ checkout=$(cd "$here/../.." && pwd -P)
 
 say() { printf 'kvm-host: %s\n' "$*" >&2; }
 
+# Whether this machine's own KVM boots kernels as they are. A KVM without VT-x or AMD-V below it (kvm_pvm) opens, makes VMs
+# and runs a few instructions, but only kernels made for it come up (docs/decisions/0024). -c first: as root the shell
+# would make a file of that name.
+has_kvm() {
+	[ -c /dev/kvm ] && (exec 3<>/dev/kvm) 2>/dev/null && grep -qwE 'vmx|svm' /proc/cpuinfo
+}
+
 # Neither KVM nor an emulated host can be had here.
 not_run() {
 	printf 'not run: %s\n' "$*" >&2

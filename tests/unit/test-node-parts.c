@@ -468,6 +468,23 @@ START_TEST(a_host_without_kvm_says_what_to_do)
 }
 END_TEST
 
+/* A KVM without VT-x or AMD-V below it makes VMs, and no kernel boots in them. */
+START_TEST(a_kvm_without_hardware_is_none)
+{
+	char words[4096] = "";
+	CLEANUP_FD int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+	bool has;
+
+	ck_assert(!kvm_is_hardware(0, 0));
+	ck_assert(!kvm_is_hardware(~(1u << 5), ~(1u << 2)));
+	ck_assert(kvm_is_hardware(1u << 5, 0)); /* VMX */
+	ck_assert(kvm_is_hardware(0, 1u << 2)); /* SVM */
+	ck_assert_int_gt(read(fd, words, sizeof(words) - 1), 0);
+	has = strstr(words, " vmx ") || strstr(words, " svm ");
+	ck_assert_int_eq(kvm_host_is_hardware(), has); /* the kernel's own word */
+}
+END_TEST
+
 /* R121: absent, its module absent, not ours, in use: the errno is told, and what to do is another thing each time. */
 START_TEST(each_way_to_have_no_kvm_has_its_hint)
 {
@@ -603,6 +620,7 @@ int main(void)
 	tcase_add_test(tcase, a_cpu_class_is_vendor_family_model);
 	tcase_add_test(tcase, a_host_without_kvm_says_what_to_do);
 	tcase_add_test(tcase, each_way_to_have_no_kvm_has_its_hint);
+	tcase_add_test(tcase, a_kvm_without_hardware_is_none);
 	tcase_add_loop_test(
 		tcase, the_stage_says_what_of_the_jail_was_applied, 0, ARRAY_LEN(jail_rows));
 	tcase_add_test(tcase, a_forbidden_system_call_is_reported_with_its_number);
