@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "agent/calls.h"
 #include "agent/cpu-class.h"
 #include "agent/host.h"
 #include "agent/image-collect.h"
@@ -221,6 +222,13 @@ void agent_node_event(
 	spool_append(agent->spool, &record);
 }
 
+static void on_calls(const Croft__GatewayCalls *calls, void *user)
+{
+	const struct agent *agent = user;
+
+	calls_keep(agent->spool, calls);
+}
+
 static void on_spool_ready(void *user)
 {
 	struct agent *agent = user;
@@ -318,7 +326,7 @@ static int make_parts(struct agent *agent, struct err *reterr)
 	if (r == 0)
 		r = make_collect(agent, path, reterr);
 	if (r == 0)
-		r = routes_new(&agent->routes, agent->base, options->gateway_admin, reterr);
+		r = routes_new(&agent->routes, agent->base, options->gateway_admin, on_calls, agent, reterr);
 	if (r == 0)
 		r = relay_new(&agent->relay, agent->base, &relay, &sender, agent, reterr);
 	if (r == 0)

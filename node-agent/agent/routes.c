@@ -19,10 +19,10 @@
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/log.h"
-#include "pb/node.pb-c.h"
+#include "wire/check.h"
 
 #define HEAD 4u
-#define ACK_MAX 64u
+#define ANSWER_MAX (64u * 1024u)
 #define UNSENT_MAX                                                                                 \
 	(4u * 1024u * 1024u) /* a gateway that does not read is dropped and gets everything anew */
 #define BACKOFF_MIN_MS 100
@@ -45,7 +45,9 @@ struct routes {
 	struct bufferevent *bev; /* NULL: not connected */
 	struct event *timer;
 	unsigned int backoff_ms;
-	uint64_t seq;
+	uint64_t seq, calls_taken;
+	routes_on_calls on_calls;
+	void *user;
 	TAILQ_HEAD(, route) routes;
 	size_t n_routes;
 };
@@ -70,6 +72,7 @@ static void send_update(struct routes *routes, Croft__GatewayUpdate *update)
 	if (!routes->bev)
 		return; /* everything goes with the next connection */
 	update->seq = ++routes->seq;
+	update->takes_calls = true;
 	size = croft__gateway_update__get_packed_size(update);
 	frame = malloc(HEAD + size);
 	if (frame) {
@@ -120,7 +123,32 @@ static void send_all(struct routes *routes)
 	send_update(routes, &update);
 }
 
-/* Acknowledgements only tell that the gateway lives: the back-off begins anew. */
+static void take_calls(struct routes *routes, const Croft__GatewayCalls *calls)
+{
+	Croft__GatewayUpdate update = MESSAGE(Croft__GatewayUpdate, croft__gateway_update);
+
+	if (calls->seq != routes->calls_taken)
+		routes->on_calls(calls, routes->user);
+	routes->calls_taken = calls->seq;
+	update.calls_taken = calls->seq;
+	send_update(routes, &update);
+}
+
+/* Acknowledgements only tell that the gateway lives: the back-off begins anew. False: it is no answer. */
+static bool take_answer(struct routes *routes, const uint8_t *data, size_t size)
+{
+	struct err err = ERR_NULL;
+	ProtobufCMessage *message = check_unpack(&croft__gateway_ack__descriptor, data, size, &err);
+
+	if (!message)
+		return false;
+	routes->backoff_ms = BACKOFF_MIN_MS;
+	if (((const Croft__GatewayAck *)message)->calls)
+		take_calls(routes, ((const Croft__GatewayAck *)message)->calls);
+	protobuf_c_message_free_unpacked(message, NULL);
+	return true;
+}
+
 static void on_read(struct bufferevent *bev, void *user)
 {
 	struct routes *routes = user;
@@ -130,16 +158,19 @@ static void on_read(struct bufferevent *bev, void *user)
 	while (evbuffer_copyout(in, head, HEAD) == (ssize_t)HEAD) {
 		size_t size = (size_t)head[0] << 24 | (size_t)head[1] << 16 | (size_t)head[2] << 8 |
 			      head[3];
+		const uint8_t *frame;
 
-		if (size > ACK_MAX) {
+		if (size <= ANSWER_MAX && evbuffer_get_length(in) < HEAD + size)
+			return;
+		frame = size <= ANSWER_MAX ? evbuffer_pullup(in, (ev_ssize_t)(HEAD + size)) : NULL;
+		if (!frame || !take_answer(routes, frame + HEAD, size)) {
 			log_warn("the gateway's answer is none, connecting again");
 			retry_later(routes);
 			return;
 		}
-		if (evbuffer_get_length(in) < HEAD + size)
+		if (routes->bev != bev) /* it does not take updates */
 			return;
 		(void)evbuffer_drain(in, HEAD + size);
-		routes->backoff_ms = BACKOFF_MIN_MS;
 	}
 }
 
@@ -167,7 +198,7 @@ static void on_connect_time(evutil_socket_t fd, short what, void *user)
 		return;
 	}
 	bufferevent_setcb(routes->bev, on_read, NULL, on_end, routes);
-	bufferevent_setwatermark(routes->bev, EV_READ, 0, 16 * (HEAD + ACK_MAX));
+	bufferevent_setwatermark(routes->bev, EV_READ, 0, HEAD + ANSWER_MAX);
 	if (bufferevent_enable(routes->bev, EV_READ | EV_WRITE) < 0) {
 		retry_later(routes);
 		return;
@@ -176,8 +207,8 @@ static void on_connect_time(evutil_socket_t fd, short what, void *user)
 	send_all(routes);
 }
 
-int routes_new(
-	struct routes **ret, struct event_base *base, const char *admin_path, struct err *reterr)
+int routes_new(struct routes **ret, struct event_base *base, const char *admin_path, routes_on_calls on_calls,
+	void *user, struct err *reterr)
 {
 	struct routes *routes = calloc(1, sizeof(*routes));
 	struct timeval now = { .tv_sec = 0 };
@@ -186,6 +217,8 @@ int routes_new(
 		return err_set(
 			reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the gateway's client");
 	routes->base = base;
+	routes->on_calls = on_calls;
+	routes->user = user;
 	routes->backoff_ms = BACKOFF_MIN_MS;
 	TAILQ_INIT(&routes->routes);
 	(void)snprintf(routes->path, sizeof(routes->path), "%s", admin_path);

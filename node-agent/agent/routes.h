@@ -2,7 +2,8 @@
  *
  * Tells croft-gateway which sandboxes there are: everything on each new connection to its admin
  * socket, then every change. The gateway may be down or start later; this side connects again with
- * back-off and never waits. An access token leaves the agent hashed only.
+ * back-off and never waits. An access token leaves the agent hashed only. What the gateway tells of calls
+ * comes out of on_calls, each batch once in the life of this object.
  */
 #pragma once
 
@@ -10,12 +11,16 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "pb/node.pb-c.h"
 
 struct event_base;
 struct routes;
 
-int routes_new(
-	struct routes **ret, struct event_base *base, const char *admin_path, struct err *reterr);
+/* The calls are kept when it returns. */
+typedef void (*routes_on_calls)(const Croft__GatewayCalls *calls, void *user);
+
+int routes_new(struct routes **ret, struct event_base *base, const char *admin_path, routes_on_calls on_calls,
+	void *user, struct err *reterr);
 void routes_free(struct routes *routes);
 
 /* Adds or changes. access_token "": none is needed. 0 or -ENOMEM. */

@@ -14,9 +14,11 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/frame.h"
 #include "base/log.h"
+#include "gateway/calls.h"
 #include "pb/node.pb-c.h"
 #include "wire/check.h"
 
@@ -27,9 +29,11 @@
 struct admin {
 	struct event_base *base;
 	struct route_table *routes;
+	struct calls *calls;
 	char *path;
 	int listen_fd, fd;
-	struct event *accept, *read, *write;
+	bool takes_calls; /* the agent said so */
+	struct event *accept, *read, *write, *tell;
 	struct buf in, out;
 };
 
@@ -39,6 +43,9 @@ static void drop_peer(struct admin *admin)
 		event_free(TAKE(admin->read));
 	if (admin->write)
 		event_free(TAKE(admin->write));
+	if (admin->tell)
+		(void) event_del(admin->tell);
+	admin->takes_calls = false;
 	admin->fd = fd_close(admin->fd);
 	buf_deinit(&admin->in);
 	buf_deinit(&admin->out);
@@ -71,18 +78,81 @@ static void on_write(evutil_socket_t fd, short what, void *user)
 		drop_peer(admin);
 }
 
+static int put(struct admin *admin, const Croft__GatewayAck *ack)
+{
+	uint8_t *to;
+	int r = frame_reserve(&admin->out, croft__gateway_ack__get_packed_size(ack), &to);
+
+	if (r == 0)
+		croft__gateway_ack__pack(ack, to);
+	return r;
+}
+
 static int acknowledge(struct admin *admin, uint64_t seq)
 {
 	Croft__GatewayAck ack;
-	uint8_t *to;
-	int r;
 
 	croft__gateway_ack__init(&ack);
 	ack.seq = seq;
-	r = frame_reserve(&admin->out, croft__gateway_ack__get_packed_size(&ack), &to);
+	return put(admin, &ack);
+}
+
+/* ---- calls ---- */
+
+static int put_calls(struct admin *admin, const struct calls_batch *batch)
+{
+	Croft__StageRecord *records[CALLS_BATCH];
+	Croft__GatewayCalls calls;
+	Croft__GatewayAck ack;
+	int r = 0;
+
+	croft__gateway_calls__init(&calls);
+	croft__gateway_ack__init(&ack);
+	ack.calls = &calls;
+	calls.seq = batch->seq;
+	calls.lost = batch->lost;
+	calls.records = records;
+	for (size_t i = 0; i < batch->n_records && r == 0; i++) {
+		records[i] = stage_record_encode(&batch->records[i]);
+		if (records[i])
+			calls.n_records++;
+		else
+			r = -ENOMEM;
+	}
 	if (r == 0)
-		croft__gateway_ack__pack(&ack, to);
+		r = put(admin, &ack);
+	for (size_t i = 0; i < calls.n_records; i++)
+		protobuf_c_message_free_unpacked(&records[i]->base, NULL);
 	return r;
+}
+
+/* What finds no room is told at the next turn of the clock. */
+static void on_tell(evutil_socket_t fd, short what, void *user)
+{
+	struct admin *admin = user;
+	struct calls_batch batch;
+
+	(void) fd;
+	(void) what;
+	if (!admin->takes_calls || !calls_next(admin->calls, clock_monotonic_usec(), &batch))
+		return;
+	if (put_calls(admin, &batch) < 0)
+		calls_again(admin->calls);
+	else if (!flush(admin))
+		drop_peer(admin);
+}
+
+static void hear_of_calls(struct admin *admin, const Croft__GatewayUpdate *update)
+{
+	const struct timeval every = { .tv_sec = CALLS_EVERY_US / USEC_PER_SEC };
+
+	if (update->takes_calls && !admin->takes_calls) {
+		admin->takes_calls = true;
+		calls_again(admin->calls);
+		(void) event_add(admin->tell, &every);
+	}
+	if (update->calls_taken > 0)
+		calls_taken(admin->calls, update->calls_taken);
 }
 
 /* Generated types end here. */
@@ -112,8 +182,10 @@ static int apply(struct admin *admin, const uint8_t *data, size_t size, struct e
 	if (!message)
 		return -EINVAL;
 	r = update_routes(admin->routes, update, reterr);
-	if (r == 0)
+	if (r == 0) {
+		hear_of_calls(admin, update);
 		r = acknowledge(admin, update->seq);
+	}
 	if (r == 0)
 		log_debug("routes updated", "routes", LOG_NUM(admin->routes->n_routes), "complete",
 			update->complete ? "yes" : "no");
@@ -197,7 +269,7 @@ static void on_accept(evutil_socket_t fd, short what, void *user)
 }
 
 int admin_new(struct admin **ret, struct event_base *base, const char *path, struct route_table *routes,
-	struct err *reterr)
+	struct calls *calls, struct err *reterr)
 {
 	struct admin *admin = calloc(1, sizeof(*admin));
 	int fd;
@@ -206,6 +278,7 @@ int admin_new(struct admin **ret, struct event_base *base, const char *path, str
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for the admin socket.");
 	admin->base = base;
 	admin->routes = routes;
+	admin->calls = calls;
 	admin->fd = -1;
 	fd = admin->listen_fd = unix_listen(path, SOCK_STREAM, 0660, 8);
 	if (fd < 0) {
@@ -218,7 +291,8 @@ int admin_new(struct admin **ret, struct event_base *base, const char *path, str
 	}
 	admin->path = strdup(path);
 	admin->accept = event_new(base, fd, EV_READ | EV_PERSIST, on_accept, admin);
-	if (!admin->path || !admin->accept || event_add(admin->accept, NULL) < 0) {
+	admin->tell = event_new(base, -1, EV_PERSIST, on_tell, admin);
+	if (!admin->path || !admin->accept || !admin->tell || event_add(admin->accept, NULL) < 0) {
 		admin_free(admin);
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for the admin socket.");
 	}
@@ -233,6 +307,8 @@ void admin_free(struct admin *admin)
 	drop_peer(admin);
 	if (admin->accept)
 		event_free(admin->accept);
+	if (admin->tell)
+		event_free(TAKE(admin->tell));
 	fd_close(admin->listen_fd);
 	if (admin->path)
 		(void) unlink(admin->path);

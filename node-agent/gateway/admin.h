@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The socket on which the agent tells the gateway its routes (node.proto). Updates are applied in the order in
- * which they come and acknowledged when they are in force. While no agent is connected the routes stay.
+ * which they come and acknowledged when they are in force. While no agent is connected the routes stay. The agent is told
+ * which calls were made (calls.h), where it says that it takes that.
  */
 #pragma once
 
@@ -10,8 +11,10 @@
 
 struct event_base;
 struct admin;
+struct calls;
 
-/* LISTEN_FAILED, SOCKET_PATH_TOO_LONG, NO_MEMORY. `routes` is borrowed and outlives the admin. */
+/* LISTEN_FAILED, SOCKET_PATH_TOO_LONG, NO_MEMORY. `routes` and `calls` are borrowed and
+ * outlive the admin. */
 int admin_new(struct admin **ret, struct event_base *base, const char *path, struct route_table *routes,
-	struct err *reterr);
+	struct calls *calls, struct err *reterr);
 void admin_free(struct admin *admin);

@@ -4,12 +4,17 @@
  */
 #include "gateway/call.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "gateway/calls.h"
 #include "gateway/connect.h"
+#include "gateway/gateway.h"
+#include "gateway/methods.h"
 
 struct failure_context call_context(const struct call *call)
 {
@@ -37,8 +42,45 @@ static void respond(struct call *call, int status, const char *content_type, con
 		log_warn("no memory for an answer, ignoring the request", "sandbox", call->sandbox);
 }
 
+/* Where a failure has no stage of a call by itself, the method's. */
+static enum fail_stage stage_of(const struct call *call, const struct err *failure)
+{
+	if (failure && failure->stage >= STAGE_EXEC && failure->stage <= STAGE_PORT)
+		return failure->stage;
+	return call->method ? call->method->stage : STAGE_EXEC;
+}
+
+void call_note(struct call *call, enum outcome outcome, const struct err *failure)
+{
+	struct stage_record record = { .stage = stage_of(call, failure), .outcome = outcome, .began_us = call->began_us,
+		.took_us = clock_monotonic_usec() - call->began_mono_us, .trace = call->trace };
+
+	if (call->is_noted || !call->route || method_is_health(call->method))
+		return;
+	call->is_noted = true;
+	memcpy(record.sandbox, call->sandbox, sizeof(record.sandbox));
+	if (failure)
+		record.failure = *failure;
+	if (outcome == RESULT_SKIPPED)
+		(void) snprintf(record.reason, sizeof(record.reason), CALL_LEFT);
+	calls_add(gateway_calls(call->gateway), &record);
+}
+
+static void note_status(struct call *call, int status)
+{
+	struct err err = ERR_NULL;
+
+	if (status < 400) {
+		call_note(call, RESULT_OK, NULL);
+		return;
+	}
+	err_set(&err, FAIL_INVALID_ARGUMENT, EINVAL, "The request has no such type.");
+	call_note(call, RESULT_FAILED, &err);
+}
+
 void call_respond_empty(struct call *call, int status)
 {
+	note_status(call, status);
 	respond(call, status, NULL, NULL, 0);
 }
 
@@ -55,6 +97,7 @@ static void respond_json(struct call *call, int status, const json_t *json)
 
 void call_respond_json(struct call *call, int status, json_t *json)
 {
+	note_status(call, json ? status : 503);
 	respond_json(call, status, json);
 	json_decref(json);
 }
@@ -88,6 +131,7 @@ void call_fail(struct call *call, const struct err *err)
 	struct failure_context context = call_context(call);
 
 	call_log_failure(call, err);
+	call_note(call, RESULT_FAILED, err);
 	call_respond_json(call, error_status(call, err),
 		call->shape == CALL_REST ? json_error_body(err, &context) : connect_error(err, &context));
 }

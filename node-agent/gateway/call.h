@@ -13,6 +13,7 @@
 #include "gateway/route.h"
 #include "wire/http-server.h"
 #include "wire/json.h"
+#include "wire/records.h"
 
 struct call;
 struct gateway;
@@ -37,6 +38,7 @@ struct call {
 	struct route *route;              /* held; NULL before it is found */
 	char sandbox[ID_SIZE];
 	struct trace trace;
+	bool is_noted;
 	size_t body_charge;               /* to the gateway's budget */
 	int64_t began_us;                 /* realtime and monotonic */
 	int64_t began_mono_us;
@@ -53,6 +55,9 @@ void call_fail_code(struct call *call, enum fail_code code, const char *message)
 void call_respond_empty(struct call *call, int status);
 /* `json` is taken over; NULL: memory was short. */
 void call_respond_json(struct call *call, int status, json_t *json);
+/* Counts the call as a stage of its sandbox, the first time that it says how it ended; a skipped one is a call that its client
+ * left. Not one of an unknown sandbox or caller, and not of its health. The answers above do it themselves. */
+void call_note(struct call *call, enum outcome outcome, const struct err *failure);
 void call_log_failure(const struct call *call, const struct err *err);
 /* traceparent, for http_respond_stream(). `text` has TRACEPARENT_SIZE bytes. */
 struct http_field call_trace_field(const struct call *call, char *text);

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "gateway/admin.h"
 #include "gateway/call.h"
+#include "gateway/calls.h"
 #include "gateway/methods.h"
 #include "gateway/stream.h"
 #include "gateway/target.h"
@@ -28,12 +29,18 @@ struct gateway {
 	struct http_server *tcp, *unix_server;
 	struct admin *admin;
 	struct route_table routes;
+	struct calls *calls;
 	struct stream_list streams;
 	struct rng rng;
 	unsigned int n_streams;
 	uint64_t body_bytes; /* charged to the requests under way */
 	bool draining;
 };
+
+struct calls *gateway_calls(const struct gateway *gateway)
+{
+	return gateway->calls;
+}
 
 struct event_base *gateway_base(const struct gateway *gateway)
 {
@@ -108,6 +115,7 @@ static void call_free(void *data)
 
 	if (call->method_free)
 		call->method_free(call->method_data);
+	call_note(call, RESULT_SKIPPED, NULL);
 	call->gateway->body_bytes -= call->body_charge;
 	route_unref(call->route);
 	free(call);
@@ -169,11 +177,11 @@ static int find_route(struct call *call, struct err *reterr)
 	if (!route_token_is_valid(route, http_header(req, "x-access-token")))
 		return err_set(reterr, FAIL_ACCESS_TOKEN_INVALID, EACCES,
 			"X-Access-Token is missing or is not the token of this sandbox.");
+	call->route = route_ref(route); /* from here on what becomes of the call is counted with its sandbox */
 	if (!route->ready)
 		return err_set(reterr, FAIL_SANDBOX_NOT_READY, EAGAIN, "The sandbox starts, sleeps, or a snapshot of it is taken.");
 	if (target.port != GATEWAY_ENVD_PORT)
 		return err_set_at(reterr, STAGE_PORT, FAIL_UNSUPPORTED, ENOSYS, "Ports of a sandbox are not built yet.");
-	call->route = route_ref(route);
 	return 0;
 }
 
@@ -218,7 +226,7 @@ static bool is_own_health(const struct call *call)
 	struct err ignored = ERR_NULL;
 	struct target target;
 
-	return call->method && call->shape == CALL_REST && !strcmp(call->method->path, "/health") &&
+	return method_is_health(call->method) &&
 		target_parse(http_header(call->req, "e2b-sandbox-id"), http_header(call->req, "e2b-sandbox-port"),
 			http_header(call->req, "host"), &target, &ignored) == 0 &&
 		!target.is_named;
@@ -298,7 +306,7 @@ static int listen_admin(struct gateway *gateway, struct err *reterr)
 
 	if (n >= (int) sizeof(path))
 		return err_set(reterr, FAIL_SOCKET_PATH_TOO_LONG, ENAMETOOLONG, "%s is too long.", gateway->options->run);
-	return admin_new(&gateway->admin, gateway->base, path, &gateway->routes, reterr);
+	return admin_new(&gateway->admin, gateway->base, path, &gateway->routes, gateway->calls, reterr);
 }
 
 int gateway_new(struct gateway **ret, struct event_base *base, const struct gateway_options *options,
@@ -314,7 +322,11 @@ int gateway_new(struct gateway **ret, struct event_base *base, const struct gate
 	gateway->options = options;
 	gateway->rng = rng_system();
 	LIST_INIT(&gateway->streams);
-	r = listen_admin(gateway, reterr);
+	r = calls_new(&gateway->calls, gateway->rng);
+	if (r < 0)
+		err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for the gateway.");
+	if (r == 0)
+		r = listen_admin(gateway, reterr);
 	if (r == 0)
 		r = listen_unix(gateway, &handler, reterr);
 	if (r == 0)
@@ -335,6 +347,7 @@ void gateway_free(struct gateway *gateway)
 	http_server_free(gateway->unix_server);
 	admin_free(gateway->admin);
 	route_table_deinit(&gateway->routes);
+	calls_free(gateway->calls);
 	free(gateway);
 }
 

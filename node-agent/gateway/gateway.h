@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "gateway/route.h"
 
+struct calls;
 struct event_base;
 struct gateway;
 struct http_server;
@@ -54,6 +55,7 @@ struct route_table *gateway_routes(struct gateway *gateway);
 
 /* ---- for the calls ---- */
 
+struct calls *gateway_calls(const struct gateway *gateway);
 struct event_base *gateway_base(const struct gateway *gateway);
 const struct gateway_options *gateway_options(const struct gateway *gateway);
 

@@ -44,6 +44,11 @@ static const struct call_method methods[] = {
 };
 /* clang-format on */
 
+bool method_is_health(const struct call_method *method)
+{
+	return method && method->run == run_health;
+}
+
 const struct call_method *method_find(const char *path)
 {
 	for (size_t i = 0; i < ARRAY_LEN(methods); i++)

@@ -134,6 +134,7 @@ void stream_end(struct stream *stream, const struct err *err)
 	if (stream->state == STREAM_ENDED)
 		return;
 	log_end(stream, err);
+	call_note(stream->call, err ? RESULT_FAILED : RESULT_OK, err);
 	stream->state = STREAM_ENDED;
 	(void) event_del(stream->keepalive);
 	(void) event_del(stream->deadline);

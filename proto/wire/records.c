@@ -116,6 +116,7 @@ Croft__StageRecord *stage_record_encode(const struct stage_record *record)
 	to->began_us = record->began_us;
 	to->took_us = record->took_us;
 	to->attempt = record->attempt;
+	to->n_alike = record->n_alike;
 	to->generation = record->generation;
 	if (!put_text(&to->stage, stage_name(record->stage)) || !put_text(&to->reason, record->reason) ||
 		!put_text(&to->sandbox, record->sandbox) || !put_text(&to->node, record->node) ||
@@ -157,6 +158,7 @@ int stage_record_decode(const Croft__StageRecord *record, struct stage_record *r
 	ret->began_us = record->began_us;
 	ret->took_us = record->took_us;
 	ret->attempt = record->attempt;
+	ret->n_alike = record->n_alike;
 	ret->generation = record->generation;
 	cut(ret->reason, sizeof(ret->reason), record->reason);
 	cut(ret->sandbox, sizeof(ret->sandbox), record->sandbox);

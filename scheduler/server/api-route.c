@@ -111,7 +111,8 @@ const struct api_route api_routes[] = {
 		"`product`: the success rates of a start multiplied, `product_low product_high weakest from oldest newest as_of complete "
 		"dropped what_if`}: `low` and `high` bound an interval of 95 %, `saved` are failures apart from `failed`, whose start was ready at "
 		"a later attempt: no caller saw them, `codes` are the three commonest with owner, remedy and the latest example, `complete` is false where older "
-		"facts of that time were dropped, and how many in all; or {`sandbox state trace attempts records failure`}" },
+		"facts of that time were dropped, and how many in all; calls into sandboxes are counted each, and their times are of those that nodes "
+		"told one by one; or {`sandbox state trace attempts records failure`}" },
 	{ "GET", "/v1/traces/{id}", BY_ALL, SCOPE_REACH, API_NO_BODY, api_trace,
 		"One run end to end, by its trace (32 hex digits, the caller's own where it sent a `traceparent`) or by its sandbox.", "",
 		"200 {`trace sandbox tenant began took_us`, `steps`: [{`at_us took_us began process stage outcome reason attempt sandbox node "
@@ -150,7 +151,8 @@ const struct api_route api_routes[] = {
 		"unschedulable telemetry`}" },
 	{ "GET", "/v1/nodes/{id}/telemetry", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_node_telemetry,
 		"Telemetry of one node: what was received, and its last records in order.", "query `after`: a sequence number",
-		"200 {`counts`, `records`: [{`seq when what outcome sandbox took_ms code detail`}]}" },
+		"200 {`counts`, `records`: [{`seq when what outcome sandbox took_ms code detail count`}]}: `count` is how many calls into the sandbox a record "
+		"stands for, `took_ms` then their mean" },
 	{ "POST", "/v1/nodes/{id}/revoke", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_node_revoke,
 		"Revokes a node's key: it is told so by name and may do nothing more.", "", "204; 404" },
 	{ "POST", "/v1/nodes/{id}/cordon", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_node_cordon,

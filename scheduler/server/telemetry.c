@@ -34,6 +34,8 @@ struct recent {
 	int64_t took_us;
 	char sandbox[ID_SIZE];
 	enum fail_code code;
+	uint64_t n;               /* calls that it stands for */
+	char span[SPAN_ID_SIZE];  /* of a call */
 	char detail[DETAIL_SIZE]; /* of a failure what it says, of an event its fields */
 };
 
@@ -76,7 +78,7 @@ int telemetry_new(struct telemetry **ret, struct server *server, struct err *ret
 	*ret = calloc(1, sizeof(**ret));
 	if (!*ret)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for telemetry");
-	if (facts_new(&(*ret)->facts, FACTS_MAX) < 0) {
+	if (facts_new(&(*ret)->facts, FACTS_MAX, CALLS_MAX) < 0) {
 		free(TAKE(*ret));
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for telemetry");
 	}
@@ -130,10 +132,12 @@ static void add_total(struct telemetry *telemetry, const struct stage_record *re
 {
 	struct stage_count *count = &telemetry->totals[record->stage];
 
-	count->ok += record->outcome == RESULT_OK;
-	count->failed += record->outcome == RESULT_FAILED;
-	count->skipped += record->outcome == RESULT_SKIPPED;
-	if (record->outcome == RESULT_OK || record->outcome == RESULT_FAILED)
+	const uint64_t n = MAX(record->n_alike, 1);
+
+	count->ok += record->outcome == RESULT_OK ? n : 0;
+	count->failed += record->outcome == RESULT_FAILED ? n : 0;
+	count->skipped += record->outcome == RESULT_SKIPPED ? n : 0;
+	if ((record->outcome == RESULT_OK || record->outcome == RESULT_FAILED) && n == 1)
 		histogram_add(&count->took, record->took_us);
 }
 
@@ -158,6 +162,7 @@ static void count_stage(struct telemetry *telemetry, const struct stage_record *
 	about.outcome = record->outcome;
 	about.code = record->failure.code;
 	about.attempt = record->attempt;
+	about.n = record->n_alike;
 	about.trace = record->trace.trace_id;
 	about.node = about.node ? about.node : record->node; /* whose link it came over, where it came over one */
 	if (about.node && fleet_node_get(shell_fleet(telemetry->server->shell), about.node, &view) == 0) {
@@ -338,6 +343,15 @@ static void count_life(struct telemetry *telemetry, const struct node_telemetry 
 	count_stage(telemetry, stage, about);
 }
 
+/* A gateway whose agent ended before it said that it has a call tells the next one again. That lies close behind. */
+static bool is_told_again(const struct node_telemetry *node, const struct stage_record *stage)
+{
+	for (unsigned int i = 0; *stage->trace.span_id && fact_is_call(stage->stage) && i < node->n_recent; i++)
+		if (!strcmp(node->recent[(node->first_recent + i) % TELEMETRY_RECENT].span, stage->trace.span_id))
+			return true;
+	return false;
+}
+
 static void take_record(struct telemetry *telemetry, struct node_telemetry *node,
 	const Croft__TelemetryRecord *record)
 {
@@ -355,8 +369,14 @@ static void take_record(struct telemetry *telemetry, struct node_telemetry *node
 		recent.code = stage.failure.code;
 		if (err_is_set(&stage.failure))
 			(void)snprintf(recent.detail, sizeof(recent.detail), "%.*s", DETAIL_SIZE - 1, stage.failure.msg);
-		if (is_of_life(stage.stage))
+		recent.n = stage.n_alike;
+		if (is_told_again(node, &stage)) {
+			node->repeated++;
+			telemetry->server->counters.telemetry_repeated++;
+		} else if (is_of_life(stage.stage)) {
 			count_life(telemetry, node, &stage);
+		}
+		COPY(recent.span, stage.trace.span_id);
 		break;
 	case CROFT__TELEMETRY_RECORD__BODY_GAP:
 		COPY(recent.what, "gap");
@@ -568,7 +588,7 @@ json_t *telemetry_recent_json(const struct telemetry *telemetry, const char *id,
 		if (recent->seq <= after)
 			continue;
 		(void)json_array_append_new(list,
-			json_pack("{s:I, s:s, s:s, s:s*, s:s*, s:f, s:s*, s:s*}", "seq",
+			json_pack("{s:I, s:s, s:s, s:s*, s:s*, s:f, s:s*, s:s*, s:I}", "seq",
 				(json_int_t)recent->seq, "when",
 				clock_format_rfc3339(recent->when_us, when, sizeof(when)), "what",
 				recent->what, "outcome",
@@ -578,7 +598,8 @@ json_t *telemetry_recent_json(const struct telemetry *telemetry, const char *id,
 				(double)recent->took_us / 1000.0, "code",
 				recent->code == FAIL_NONE ? NULL
 							  : failure_info(recent->code)->name,
-				"detail", *recent->detail ? recent->detail : NULL));
+				"detail", *recent->detail ? recent->detail : NULL, "count",
+				(json_int_t)MAX(recent->n, 1)));
 	}
 	return list;
 }

@@ -19,6 +19,7 @@ struct kept_fact {
 	int64_t when_us, took_us;
 	struct name *names[FACT_NAME_MAX_];
 	uint64_t memory_mib;
+	uint64_t n; /* attempts that it stands for */
 	uint32_t vcpus, attempt;
 	enum fail_stage stage;
 	enum outcome outcome;
@@ -27,16 +28,24 @@ struct kept_fact {
 	char sandbox[ID_SIZE], trace[FACT_TRACE_SIZE];
 };
 
-struct facts {
-	struct kept_fact *ring;
+/* Of the same age and bounds; the oldest goes first. */
+struct fact_ring {
+	struct kept_fact *list;
 	size_t max, first, n;
 	uint64_t n_dropped;     /* that found no room any more, or no memory */
 	int64_t dropped_until_us; /* the latest beginning among them */
+};
+
+/* Calls come by the thousand: they push out each other, and no start. */
+enum fact_kind { FACTS_OF_STARTS, FACTS_OF_CALLS, FACT_KIND_MAX_ };
+
+struct facts {
+	struct fact_ring rings[FACT_KIND_MAX_];
 	struct name *names;
 	bool is_loading;
 };
 
-static inline struct kept_fact *facts_at(const struct facts *facts, size_t i)
+static inline struct kept_fact *ring_at(const struct fact_ring *ring, size_t i)
 {
-	return &facts->ring[(facts->first + i) % facts->max];
+	return &ring->list[(ring->first + i) % ring->max];
 }

@@ -10,19 +10,26 @@
 #include "base/util.h"
 #include "telemetry/facts-private.h"
 
-int facts_new(struct facts **ret, size_t max)
+bool fact_is_call(enum fail_stage stage)
 {
+	return stage >= STAGE_EXEC && stage <= STAGE_EGRESS_RESPONSE;
+}
+
+int facts_new(struct facts **ret, size_t max, size_t max_calls)
+{
+	const size_t sizes[FACT_KIND_MAX_] = { [FACTS_OF_STARTS] = max, [FACTS_OF_CALLS] = max_calls };
 	struct facts *facts = calloc(1, sizeof(*facts));
 
-	if (facts)
-		facts->ring = calloc(max, sizeof(*facts->ring)); /* touched as it fills */
-	if (!facts || !facts->ring) {
-		free(facts);
-		return -ENOMEM;
+	for (size_t i = 0; facts && i < FACT_KIND_MAX_; i++) {
+		struct fact_ring *ring = &facts->rings[i];
+
+		ring->max = sizes[i];
+		ring->list = calloc(sizes[i], sizeof(*ring->list)); /* touched as it fills */
+		if (!ring->list)
+			facts = facts_free(facts);
 	}
-	facts->max = max;
 	*ret = facts;
-	return 0;
+	return facts ? 0 : -ENOMEM;
 }
 
 static void name_unref(struct facts *facts, struct name *name)
@@ -62,13 +69,19 @@ static void forget(struct facts *facts, struct kept_fact *fact)
 	}
 }
 
+static void ring_clear(struct facts *facts, struct fact_ring *ring)
+{
+	for (size_t i = 0; i < ring->n; i++)
+		forget(facts, ring_at(ring, i));
+	ring->first = ring->n = 0;
+	ring->n_dropped = 0;
+	ring->dropped_until_us = 0;
+}
+
 void facts_clear(struct facts *facts)
 {
-	for (size_t i = 0; i < facts->n; i++)
-		forget(facts, facts_at(facts, i));
-	facts->first = facts->n = 0;
-	facts->n_dropped = 0;
-	facts->dropped_until_us = 0;
+	for (size_t i = 0; i < FACT_KIND_MAX_; i++)
+		ring_clear(facts, &facts->rings[i]);
 }
 
 struct facts *facts_free(struct facts *facts)
@@ -76,32 +89,33 @@ struct facts *facts_free(struct facts *facts)
 	if (!facts)
 		return NULL;
 	facts_clear(facts);
-	free(facts->ring);
+	for (size_t i = 0; i < FACT_KIND_MAX_; i++)
+		free(facts->rings[i].list);
 	free(facts);
 	return NULL;
 }
 
-static void drop(struct facts *facts, int64_t when_us)
+static void drop(struct fact_ring *ring, int64_t when_us)
 {
-	facts->n_dropped++;
-	facts->dropped_until_us = MAX(facts->dropped_until_us, when_us);
+	ring->n_dropped++;
+	ring->dropped_until_us = MAX(ring->dropped_until_us, when_us);
 }
 
-static void drop_oldest(struct facts *facts)
+static void drop_oldest(struct facts *facts, struct fact_ring *ring)
 {
-	struct kept_fact *oldest = facts_at(facts, 0);
+	struct kept_fact *oldest = ring_at(ring, 0);
 
-	drop(facts, oldest->when_us);
+	drop(ring, oldest->when_us);
 	forget(facts, oldest);
-	facts->first = (facts->first + 1) % facts->max;
-	facts->n--;
+	ring->first = (ring->first + 1) % ring->max;
+	ring->n--;
 }
 
 /* A start that is ready at a later attempt: what failed before was no loss to its caller. Not farther back than it began. */
-static void mark_saved(struct facts *facts, const struct kept_fact *ready)
+static void mark_saved(struct fact_ring *ring, const struct kept_fact *ready)
 {
-	for (size_t i = facts->n; i-- > 0;) {
-		struct kept_fact *fact = facts_at(facts, i);
+	for (size_t i = ring->n; i-- > 0;) {
+		struct kept_fact *fact = ring_at(ring, i);
 
 		if (strcmp(fact->sandbox, ready->sandbox) != 0)
 			continue;
@@ -120,24 +134,24 @@ static int by_time(const void *a, const void *b)
 }
 
 /* While loading nothing was taken from the front but by make_room(), so it is in one piece. */
-static void sort(struct facts *facts)
+static void sort(struct fact_ring *ring)
 {
-	if (facts->first > 0)
-		memmove(facts->ring, facts_at(facts, 0), facts->n * sizeof(*facts->ring));
-	facts->first = 0;
-	qsort(facts->ring, facts->n, sizeof(*facts->ring), by_time);
+	if (ring->first > 0)
+		memmove(ring->list, ring_at(ring, 0), ring->n * sizeof(*ring->list));
+	ring->first = 0;
+	qsort(ring->list, ring->n, sizeof(*ring->list), by_time);
 }
 
-static void make_room(struct facts *facts)
+static void make_room(struct facts *facts, struct fact_ring *ring)
 {
 	if (!facts->is_loading) {
-		drop_oldest(facts);
+		drop_oldest(facts, ring);
 		return;
 	}
-	sort(facts);
-	for (size_t n = facts->n / 2 + 1; n > 0; n--)
-		drop_oldest(facts);
-	sort(facts); /* in one piece again */
+	sort(ring);
+	for (size_t n = ring->n / 2 + 1; n > 0; n--)
+		drop_oldest(facts, ring);
+	sort(ring); /* in one piece again */
 }
 
 void facts_load_begin(struct facts *facts)
@@ -148,7 +162,8 @@ void facts_load_begin(struct facts *facts)
 
 void facts_load_end(struct facts *facts)
 {
-	sort(facts);
+	for (size_t i = 0; i < FACT_KIND_MAX_; i++)
+		sort(&facts->rings[i]);
 	facts->is_loading = false;
 }
 
@@ -167,29 +182,30 @@ void facts_add(struct facts *facts, const struct stage_fact *fact)
 		[FACT_VERSION] = or_empty(fact->version),
 		[FACT_REGION] = or_empty(fact->region),
 	};
+	struct fact_ring *ring = &facts->rings[fact_is_call(fact->stage) ? FACTS_OF_CALLS : FACTS_OF_STARTS];
 	struct kept_fact *kept;
 
-	if (facts->n == facts->max)
-		make_room(facts);
-	if (facts->is_loading && facts->n_dropped > 0 && fact->when_us <= facts->dropped_until_us) {
-		drop(facts, fact->when_us); /* as others of that time were */
+	if (ring->n == ring->max)
+		make_room(facts, ring);
+	if (facts->is_loading && ring->n_dropped > 0 && fact->when_us <= ring->dropped_until_us) {
+		drop(ring, fact->when_us); /* as others of that time were */
 		return;
 	}
-	kept = facts_at(facts, facts->n);
+	kept = ring_at(ring, ring->n);
 	*kept = (struct kept_fact) { .when_us = fact->when_us, .took_us = fact->took_us, .memory_mib = fact->memory_mib,
 		.vcpus = fact->vcpus, .attempt = fact->attempt, .stage = fact->stage, .outcome = fact->outcome,
-		.code = fact->code };
+		.code = fact->code, .n = MAX(fact->n, 1) };
 	(void) snprintf(kept->sandbox, sizeof(kept->sandbox), "%s", or_empty(fact->sandbox));
 	(void) snprintf(kept->trace, sizeof(kept->trace), "%s", or_empty(fact->trace));
 	for (size_t i = 0; i < FACT_NAME_MAX_; i++) {
 		kept->names[i] = name_ref(facts, texts[i]);
 		if (!kept->names[i]) {
 			forget(facts, kept);
-			drop(facts, fact->when_us);
+			drop(ring, fact->when_us);
 			return;
 		}
 	}
-	facts->n++;
+	ring->n++;
 	if (kept->stage == STAGE_READY && kept->outcome == RESULT_OK && kept->attempt > 1)
-		mark_saved(facts, kept);
+		mark_saved(ring, kept);
 }

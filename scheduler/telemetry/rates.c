@@ -110,22 +110,23 @@ static void count(struct rates *rates, struct sums *sums, const struct kept_fact
 		return;
 	rate = &rates->stages[fact->stage];
 	if (fact->outcome == RESULT_OK)
-		rate->ok++;
+		rate->ok += fact->n;
 	else if (fact->outcome == RESULT_SKIPPED)
-		rate->skipped++;
+		rate->skipped += fact->n;
 	else if (fact->outcome == RESULT_FAILED && fact->is_saved)
-		rate->saved++;
+		rate->saved += fact->n;
 	else if (fact->outcome == RESULT_FAILED)
-		rate->failed++;
+		rate->failed += fact->n;
 	else
 		return;
-	if (fact->outcome != RESULT_SKIPPED)
+	if (fact->outcome != RESULT_SKIPPED && fact->n == 1)
 		histogram_add(&sums->took[fact->stage], fact->took_us);
 	if (fact->outcome == RESULT_FAILED && (unsigned int) fact->code < FAIL_MAX_) {
 		const struct kept_fact **latest = &sums->latest[fact->stage][fact->code];
 
-		sums->codes[fact->stage][fact->code]++;
-		if (!*latest || fact->when_us >= (*latest)->when_us)
+		sums->codes[fact->stage][fact->code] += fact->n;
+		/* one by itself has a trace: the better example */
+		if (!*latest || (fact->n == 1 && ((*latest)->n > 1 || fact->when_us >= (*latest)->when_us)))
 			*latest = fact;
 	}
 	if (rates->oldest_us == 0 || fact->when_us < rates->oldest_us)
@@ -190,15 +191,22 @@ int facts_rates(const struct facts *facts, const struct facts_filter *filter, st
 {
 	struct sums *sums = calloc(1, sizeof(*sums));
 	struct look look;
-	size_t n;
+	bool is_any;
 
 	if (!sums)
 		return -ENOMEM;
 	memset(ret, 0, sizeof(*ret));
-	n = look_init(&look, facts, filter) ? facts->n : 0;
-	for (size_t i = 0; i < n; i++)
-		if (takes(&look, facts_at(facts, i)))
-			count(ret, sums, facts_at(facts, i));
+	ret->is_complete = true;
+	is_any = look_init(&look, facts, filter);
+	for (size_t kind = 0; kind < FACT_KIND_MAX_; kind++) {
+		const struct fact_ring *ring = &facts->rings[kind];
+
+		for (size_t i = 0; is_any && i < ring->n; i++)
+			if (takes(&look, ring_at(ring, i)))
+				count(ret, sums, ring_at(ring, i));
+		ret->n_dropped += ring->n_dropped;
+		ret->is_complete = ret->is_complete && (ring->n_dropped == 0 || ring->dropped_until_us < filter->from_us);
+	}
 	for (size_t i = 1; i < STAGE_MAX_; i++) {
 		struct stage_rate *rate = &ret->stages[i];
 		const uint64_t judged = rate->ok + rate->failed;
@@ -212,8 +220,6 @@ int facts_rates(const struct facts *facts, const struct facts_filter *filter, st
 		pick_codes(rate, sums->codes[i], sums->latest[i]);
 	}
 	multiply(ret);
-	ret->n_dropped = facts->n_dropped;
-	ret->is_complete = facts->n_dropped == 0 || facts->dropped_until_us < filter->from_us;
 	free(sums);
 	return 0;
 }

@@ -30,7 +30,7 @@ struct stage_rate {
 	uint64_t ok, failed, skipped;
 	uint64_t saved;            /* failures apart from `failed`: a later attempt of the same start became ready */
 	double success, low, high; /* of callers: ok / (ok + failed), Wilson's interval of 95 %; 1, 0, 1 where there was no attempt */
-	double p50_ms, p90_ms, p95_ms, p99_ms; /* of those that ran; buckets of 9 % */
+	double p50_ms, p90_ms, p95_ms, p99_ms; /* of those that ran and were reported one by one; buckets of 9 % */
 	struct rate_code codes[RATE_CODES_MAX]; /* the commonest first */
 	size_t n_codes;
 };
@@ -47,7 +47,7 @@ struct rates {
 
 /* Whether a stage is part of a start, and so of the product. */
 bool rate_is_of_start(enum fail_stage stage);
-/* Reads every fact, FACTS_MAX of them at most. 0 or -ENOMEM. */
+/* Reads every fact, FACTS_MAX and CALLS_MAX of them at most. 0 or -ENOMEM. */
 int facts_rates(const struct facts *facts, const struct facts_filter *filter, struct rates *ret);
 /* The product if `stage` had this success and all others theirs. */
 double rates_what_if(const struct rates *rates, enum fail_stage stage, double success);

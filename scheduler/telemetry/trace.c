@@ -12,7 +12,7 @@
 static struct stage_fact fact_of(const struct kept_fact *kept)
 {
 	return (struct stage_fact) { .when_us = kept->when_us, .took_us = kept->took_us, .stage = kept->stage,
-		.outcome = kept->outcome, .code = kept->code, .attempt = kept->attempt, .vcpus = kept->vcpus,
+		.outcome = kept->outcome, .code = kept->code, .n = kept->n, .attempt = kept->attempt, .vcpus = kept->vcpus,
 		.memory_mib = kept->memory_mib, .sandbox = kept->sandbox, .trace = kept->trace,
 		.tenant = kept->names[FACT_TENANT]->text, .pool = kept->names[FACT_POOL]->text,
 		.node = kept->names[FACT_NODE]->text, .template_name = kept->names[FACT_TEMPLATE]->text,
@@ -47,15 +47,20 @@ size_t facts_trace(const struct facts *facts, const struct trace_filter *filter,
 {
 	size_t n = 0, all = 0;
 
-	for (size_t i = 0; i < facts->n; i++) {
-		const struct kept_fact *kept = facts_at(facts, i);
+	for (size_t kind = 0; kind < FACT_KIND_MAX_; kind++) {
+		const struct fact_ring *ring = &facts->rings[kind];
 
-		if (filter->trace ? strcmp(kept->trace, filter->trace) != 0 : strcmp(kept->sandbox, filter->sandbox) != 0)
-			continue;
-		if (filter->sees && !filter->sees(kept->names[FACT_TENANT]->text, filter->user))
-			continue;
-		n = insert(ret, n, kept);
-		all++;
+		for (size_t i = 0; i < ring->n; i++) {
+			const struct kept_fact *kept = ring_at(ring, i);
+
+			if (filter->trace ? strcmp(kept->trace, filter->trace) != 0 :
+					    strcmp(kept->sandbox, filter->sandbox) != 0)
+				continue;
+			if (filter->sees && !filter->sees(kept->names[FACT_TENANT]->text, filter->user))
+				continue;
+			n = insert(ret, n, kept);
+			all++;
+		}
 	}
 	*ret_more = all > n;
 	return n;
@@ -63,7 +68,11 @@ size_t facts_trace(const struct facts *facts, const struct trace_filter *filter,
 
 int64_t facts_dropped_until(const struct facts *facts)
 {
-	return facts->dropped_until_us;
+	int64_t until_us = 0;
+
+	for (size_t kind = 0; kind < FACT_KIND_MAX_; kind++)
+		until_us = MAX(until_us, facts->rings[kind].dropped_until_us);
+	return until_us;
 }
 
 const char *trace_process(enum fail_stage stage)

@@ -46,18 +46,20 @@ static void tear_down(void)
 	rig_close(&rig);
 }
 
-/* As the node's gateway would: a command that failed, called under another trace. */
-static void send_exec(void)
+/* As the node's gateway would: a command that failed, called under another trace; and then so many at once. */
+static void send_call(uint64_t seq, const char *trace, const char *span, uint64_t n_alike)
 {
-	struct stage_record record = { .stage = STAGE_EXEC, .outcome = RESULT_FAILED, .began_us = clock_realtime_usec(), .took_us = 7000 };
+	struct stage_record record = { .stage = STAGE_EXEC, .outcome = RESULT_FAILED, .began_us = clock_realtime_usec(), .took_us = 7000,
+		.n_alike = n_alike };
 	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
 	Croft__TelemetryBatch batch = MESSAGE(Croft__TelemetryBatch, croft__telemetry_batch__init);
 	Croft__TelemetryRecord message = MESSAGE(Croft__TelemetryRecord, croft__telemetry_record__init), *list[] = { &message };
 
 	(void)snprintf(record.sandbox, sizeof(record.sandbox), "%s", sandbox);
-	(void)snprintf(record.trace.trace_id, sizeof(record.trace.trace_id), CALL_TRACE);
+	(void)snprintf(record.trace.trace_id, sizeof(record.trace.trace_id), "%s", trace);
+	(void)snprintf(record.trace.span_id, sizeof(record.trace.span_id), "%s", span);
 	(void)err_set_at(&record.failure, STAGE_EXEC, FAIL_GUEST_UNREACHABLE, 0, "It is silent.");
-	message.seq = 1;
+	message.seq = seq;
 	message.when_us = record.began_us;
 	message.body_case = CROFT__TELEMETRY_RECORD__BODY_STAGE;
 	message.stage = stage_record_encode(&record);
@@ -66,10 +68,15 @@ static void send_exec(void)
 	envelope.body_case = CROFT__ENVELOPE__BODY_TELEMETRY;
 	envelope.telemetry = &batch;
 	node_send(&node, &envelope);
-	for (int i = 0; i < 500 && node.telemetry_acked != 1; i++)
+	for (int i = 0; i < 500 && node.telemetry_acked != seq; i++)
 		loop_for(rig.base, 5);
-	ck_assert_uint_eq(node.telemetry_acked, 1);
+	ck_assert_uint_eq(node.telemetry_acked, seq);
 	protobuf_c_message_free_unpacked(&message.stage->base, NULL);
+}
+
+static void send_exec(void)
+{
+	send_call(1, CALL_TRACE, "", 0);
 }
 
 static struct answer ask(const char *key, const char *id)
@@ -248,6 +255,36 @@ START_TEST(for_nobody_else)
 }
 END_TEST
 
+static json_int_t failed_calls(void)
+{
+	struct answer answer = rig_call(&rig, "GET", "/v1/stages?window=1h", rig.keys.tenant, NULL);
+	const json_t *list = json_object_get(answer.json, "stages"), *stage;
+	json_int_t failed = 0;
+	size_t i;
+
+	json_array_foreach(list, i, stage)
+		if (!strcmp(json_string_value(json_object_get(stage, "stage")), "exec"))
+			failed = json_integer_value(json_object_get(stage, "failed"));
+	answer_free(&answer);
+	return failed;
+}
+
+/* What a gateway counted in one number is as many calls; what it tells again after its agent was killed is none. */
+START_TEST(calls_count_once_and_as_many_as_they_are)
+{
+	send_call(1, CALL_TRACE, "00f067aa0ba902b7", 0);
+	send_call(2, "", "00f067aa0ba902b8", 1000);
+	ck_assert_int_eq(failed_calls(), 1001);
+	send_call(3, CALL_TRACE, "00f067aa0ba902b7", 0);
+	send_call(4, "", "00f067aa0ba902b8", 1000);
+	ck_assert_int_eq(failed_calls(), 1001);
+	rig_stop(&rig);
+	node_close(&node);
+	rig_start(&rig);
+	ck_assert_int_eq(failed_calls(), 1001);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("api-trace");
@@ -256,6 +293,7 @@ int main(void)
 	tcase_set_timeout(tcase, 120);
 	tcase_add_checked_fixture(tcase, set_up, tear_down);
 	tcase_add_test(tcase, a_start_under_its_callers_trace);
+	tcase_add_test(tcase, calls_count_once_and_as_many_as_they_are);
 	tcase_add_test(tcase, a_call_into_it);
 	tcase_add_test(tcase, a_life_counts_with_its_template_and_shape);
 	tcase_add_test(tcase, one_that_failed_and_is_over);

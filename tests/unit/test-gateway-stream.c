@@ -309,6 +309,93 @@ START_TEST(test_agent_tells_routes)
 }
 END_TEST
 
+/* The next answer of the gateway, whole; the caller frees it. */
+static Croft__GatewayAck *agent_read(int fd)
+{
+	static uint8_t bytes[65536];
+	size_t have = 0, size;
+
+	do {
+		ssize_t n = read(fd, bytes + have, have < 4 ? 4 - have : 4 + ((size_t) bytes[2] << 8 | bytes[3]) - have);
+
+		if (n > 0)
+			have += (size_t) n;
+		else
+			rig_turn(&rig);
+		size = have < 4 ? SIZE_MAX : 4 + ((size_t) bytes[2] << 8 | bytes[3]);
+	} while (have < size);
+	return croft__gateway_ack__unpack(NULL, size - 4, bytes + 4);
+}
+
+#define CALL_TRACE "0af7651916cd43dd8448eb211c80319c"
+
+static Croft__GatewayAck *read_calls(int fd)
+{
+	Croft__GatewayAck *ack = agent_read(fd);
+
+	while (ack && !ack->calls) {
+		croft__gateway_ack__free_unpacked(ack, NULL);
+		ack = agent_read(fd);
+	}
+	ck_assert_ptr_nonnull(ack);
+	return ack;
+}
+
+/* Calls that end well, that fail and that are none; told with the caller's trace, and with no byte of what was asked. */
+START_TEST(test_agent_is_told_of_calls)
+{
+	static const char *const extra[] = { "traceparent", "00-" CALL_TRACE "-b7ad6b7169203331-01", NULL };
+	Croft__GatewayUpdate update;
+	Croft__GatewayAck *ack;
+	uint64_t seq;
+	int fd;
+
+	reply_free(rig_stream(&rig, "Start", "{\"process\":{\"cmd\":\"echo\",\"args\":[\"canary\"]}}", extra));
+	reply_free(rig_stream(&rig, "Start", "{\"process\":{\"cmd\":\"notfound\",\"args\":[\"canary\"]}}", NULL));
+	reply_free(rig_unary(&rig, "SendSignal", "{\"canary\":1}"));
+	reply_free(rig_ask(&rig, &(struct ask){ .method = "GET", .path = "/health", .sandbox = RIG_SANDBOX, .port = "49983",
+		.token = RIG_TOKEN }));
+	reply_free(rig_ask(&rig, &(struct ask){ .method = "POST", .path = "/process.Process/List", .body = "{}",
+		.content_type = "application/json", .sandbox = RIG_SANDBOX, .port = "49983", .token = "another's" }));
+	fd = agent_connect();
+	croft__gateway_update__init(&update);
+	update.takes_calls = true;
+	update.seq = 1;
+	agent_send(fd, &update);
+	ack = read_calls(fd);
+	seq = ack->calls->seq;
+	ck_assert_uint_eq(ack->calls->n_records, 3);
+	ck_assert_uint_eq(ack->calls->lost, 0);
+	ck_assert_str_eq(ack->calls->records[0]->trace_id, CALL_TRACE);
+	ck_assert_str_eq(ack->calls->records[0]->sandbox, RIG_SANDBOX);
+	ck_assert_str_eq(ack->calls->records[0]->stage, "exec");
+	ck_assert_int_eq(ack->calls->records[0]->outcome, CROFT__OUTCOME__OUTCOME_OK);
+	ck_assert_str_eq(ack->calls->records[2]->failure->code, "INVALID_ARGUMENT");
+	for (size_t i = 0; i < ack->calls->n_records; i++) {
+		uint8_t bytes[1024];
+		size_t size = croft__stage_record__pack(ack->calls->records[i], bytes);
+
+		ck_assert_ptr_null(memmem(bytes, size, "canary", 6));
+	}
+	croft__gateway_ack__free_unpacked(ack, NULL);
+	close(fd); /* before it said that it has them */
+	fd = agent_connect();
+	agent_send(fd, &update);
+	ack = read_calls(fd);
+	ck_assert_uint_eq(ack->calls->seq, seq);
+	ck_assert_uint_eq(ack->calls->n_records, 3);
+	croft__gateway_ack__free_unpacked(ack, NULL);
+	update.calls_taken = seq;
+	agent_send(fd, &update);
+	reply_free(rig_unary(&rig, "List", "{}"));
+	ack = read_calls(fd);
+	ck_assert_uint_eq(ack->calls->seq, seq + 1);
+	ck_assert_uint_eq(ack->calls->n_records, 1);
+	croft__gateway_ack__free_unpacked(ack, NULL);
+	close(fd);
+}
+END_TEST
+
 static const struct {
 	const char *what, *bytes;
 	size_t size;
@@ -372,6 +459,7 @@ int main(void)
 	tcase_add_test(tc, test_drain);
 	tcase_add_test(tc, test_freed_with_streams_open);
 	tcase_add_test(tc, test_agent_tells_routes);
+	tcase_add_test(tc, test_agent_is_told_of_calls);
 	tcase_add_loop_test(tc, test_agent_that_sends_nonsense, 0, ARRAY_LEN(nonsense));
 	tcase_add_test(tc, test_newest_agent_wins);
 	suite_add_tcase(suite, tc);

@@ -47,6 +47,8 @@ struct bench {
 	char sandbox[32];
 	size_t token_size;
 	size_t want;
+	uint64_t calls_taken; /* as the agent said */
+	unsigned int n_calls; /* batches that came out */
 };
 
 /* ---- the gateway's side ---- */
@@ -350,6 +352,8 @@ static void take_update(struct bench *bench, const uint8_t *data, size_t size)
 	bench->complete = update->complete;
 	bench->n_routes = (unsigned int)update->n_routes;
 	bench->n_removed = (unsigned int)update->n_removed;
+	bench->calls_taken = update->calls_taken ? update->calls_taken : bench->calls_taken;
+	ck_assert(update->takes_calls);
 	if (update->n_routes > 0) {
 		(void)snprintf(
 			bench->sandbox, sizeof(bench->sandbox), "%s", update->routes[0]->sandbox);
@@ -384,6 +388,67 @@ static void wait_updates(struct bench *bench, unsigned int n)
 	}
 }
 
+static void take_calls(const Croft__GatewayCalls *calls, void *user)
+{
+	struct bench *bench = user;
+
+	ck_assert_uint_eq(calls->n_records, 1);
+	ck_assert_str_eq(calls->records[0]->stage, "exec");
+	bench->n_calls++;
+}
+
+static void tell_calls(struct bench *bench, uint64_t seq)
+{
+	Croft__GatewayAck ack;
+	Croft__GatewayCalls calls;
+	Croft__StageRecord record, *list[] = { &record };
+	char stage[] = "exec";
+	uint8_t frame[128] = { 0 };
+
+	croft__gateway_ack__init(&ack);
+	croft__gateway_calls__init(&calls);
+	croft__stage_record__init(&record);
+	ack.calls = &calls;
+	calls.seq = seq;
+	calls.records = list;
+	calls.n_records = 1;
+	record.stage = stage;
+	frame[3] = (uint8_t)croft__gateway_ack__pack(&ack, frame + 4);
+	ck_assert_int_eq(bufferevent_write(bench->peer, frame, 4u + frame[3]), 0);
+}
+
+START_TEST(the_gateway_tells_of_calls)
+{
+	struct routes *routes;
+	struct err err = ERR_NULL;
+	struct bench bench;
+
+	bench_init(&bench);
+	bench.want = SIZE_MAX;
+	ck_assert_int_eq(routes_new(&routes, bench.base, bench.path, take_calls, &bench, &err), 0);
+	gateway_up(&bench);
+	wait_updates(&bench, 1);
+	tell_calls(&bench, 41);
+	wait_updates(&bench, 1);
+	ck_assert_uint_eq(bench.calls_taken, 41);
+	ck_assert_uint_eq(bench.n_calls, 1);
+	gateway_down(&bench);
+	loop_for(bench.base, 20);
+	gateway_up(&bench);
+	wait_updates(&bench, 1);
+	bench.calls_taken = 0;
+	tell_calls(&bench, 41); /* it had not heard that they were taken */
+	wait_updates(&bench, 1);
+	ck_assert_uint_eq(bench.calls_taken, 41);
+	ck_assert_uint_eq(bench.n_calls, 1);
+	tell_calls(&bench, 42);
+	wait_updates(&bench, 1);
+	ck_assert_uint_eq(bench.n_calls, 2);
+	routes_free(routes);
+	bench_deinit(&bench);
+}
+END_TEST
+
 START_TEST(the_gateway_gets_everything_then_each_change)
 {
 	struct routes *routes;
@@ -392,7 +457,7 @@ START_TEST(the_gateway_gets_everything_then_each_change)
 
 	bench_init(&bench);
 	bench.want = SIZE_MAX;
-	ck_assert_int_eq(routes_new(&routes, bench.base, bench.path, &err), 0);
+	ck_assert_int_eq(routes_new(&routes, bench.base, bench.path, take_calls, &bench, &err), 0);
 	ck_assert_int_eq(routes_set(routes, "one", "/run/one", "secret", false), 0);
 	loop_for(bench.base, 50); /* nobody is there yet */
 	gateway_up(&bench);
@@ -438,6 +503,7 @@ int main(void)
 	tcase_add_test(tcase, relaying_may_be_forbidden_by_the_node);
 	tcase_add_test(tcase, streams_are_bounded_and_a_cut_ends_them);
 	tcase_add_test(tcase, the_gateway_gets_everything_then_each_change);
+	tcase_add_test(tcase, the_gateway_tells_of_calls);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
 }

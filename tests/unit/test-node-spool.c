@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/calls.h"
 #include "agent/spool.h"
 #include "agent/worker.h"
 #include "base/fd.h"
@@ -321,6 +322,58 @@ START_TEST(at_most_a_window_is_under_way)
 }
 END_TEST
 
+/* Of what a gateway says only what is known goes into the spool. */
+START_TEST(calls_without_what_a_guest_wrote)
+{
+	char sandbox[] = "aaaaaaaaaaaaaaaaaaaa", exec[] = "exec", vmm[] = "vmm", canary[] = "canary", code[] = "GUEST_UNREACHABLE",
+	     trace[] = "4bf92f3577b34da6a3ce929d0e0e4736", other[] = "canary/canary/canary";
+	Croft__GatewayCalls calls;
+	Croft__FailureRecord failure;
+	Croft__Field field, *fields[] = { &field };
+	Croft__StageRecord good, bad_stage, bad_sandbox, *list[] = { &good, &bad_stage, &bad_sandbox };
+	Croft__TelemetryRecord *record;
+	struct bench bench;
+	uint8_t bytes[1024];
+
+	bench_init(&bench, SMALL);
+	croft__gateway_calls__init(&calls);
+	croft__failure_record__init(&failure);
+	croft__field__init(&field);
+	field.key = field.value = failure.message = failure.operation = failure.component = failure.sandbox = canary;
+	failure.fields = fields;
+	failure.n_fields = 1;
+	failure.code = code;
+	croft__stage_record__init(&good);
+	good.stage = exec;
+	good.outcome = CROFT__OUTCOME__OUTCOME_FAILED;
+	good.failure = &failure;
+	good.sandbox = sandbox;
+	good.trace_id = trace;
+	good.n_alike = 1000;
+	good.span_id = good.reason = good.operation = good.node = canary;
+	bad_stage = bad_sandbox = good;
+	bad_stage.stage = vmm;
+	bad_sandbox.sandbox = other;
+	calls.records = list;
+	calls.n_records = ARRAY_LEN(list);
+	calls.lost = 5;
+	calls_keep(bench.spool, &calls);
+	ck_assert_uint_eq(counts(&bench).last, 2);
+	make_durable(&bench);
+	record = spool_next(bench.spool);
+	ck_assert_str_eq(record->stage->failure->code, "GUEST_UNREACHABLE");
+	ck_assert_str_eq(record->stage->failure->component, "guest");
+	ck_assert_str_eq(record->stage->trace_id, trace);
+	ck_assert_uint_eq(record->stage->n_alike, 1000);
+	ck_assert_ptr_null(memmem(bytes, croft__telemetry_record__pack(record, bytes), "canary", 6));
+	croft__telemetry_record__free_unpacked(record, NULL);
+	record = spool_next(bench.spool);
+	ck_assert_uint_eq(record->gap->dropped, 5);
+	croft__telemetry_record__free_unpacked(record, NULL);
+	bench_deinit(&bench);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("node-spool");
@@ -328,6 +381,7 @@ int main(void)
 
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, comes_back_in_order_after_a_restart);
+	tcase_add_test(tcase, calls_without_what_a_guest_wrote);
 	tcase_add_test(tcase, sends_again_what_was_not_acknowledged);
 	tcase_add_test(tcase, numbers_go_on_when_everything_was_acknowledged);
 	tcase_add_test(tcase, a_full_spool_drops_the_newest_and_says_how_many);

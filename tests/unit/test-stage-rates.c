@@ -18,7 +18,7 @@ static struct rates rates;
 
 static void set_up(void)
 {
-	ck_assert_int_eq(facts_new(&facts, 4096), 0);
+	ck_assert_int_eq(facts_new(&facts, 4096, 4096), 0);
 }
 
 static void tear_down(void)
@@ -373,6 +373,29 @@ START_TEST(one_run)
 }
 END_TEST
 
+/* A thousand calls in a row of the table, and more calls than there is room for: no start is pushed out. */
+START_TEST(calls_push_out_calls_alone)
+{
+	struct stage_fact fact = fact_of(STAGE_EXEC, FAIL_GUEST_UNREACHABLE);
+
+	add(STAGE_VMM, FAIL_NONE, 10);
+	add(STAGE_EXEC, FAIL_GUEST_UNREACHABLE, 1);
+	fact.n = 1000;
+	fact.took_us = 1;
+	fact.trace = "";
+	fact.when_us = 2000;
+	facts_add(facts, &fact);
+	ck_assert_uint_eq(rate_of(STAGE_EXEC, &everything)->failed, 1001);
+	ck_assert_uint_eq(rates.stages[STAGE_EXEC].codes[0].n, 1001);
+	ck_assert_str_eq(rates.stages[STAGE_EXEC].codes[0].trace, "trace"); /* of the one that has one */
+	ck_assert_double_gt(rates.stages[STAGE_EXEC].p50_ms, 4.0);	  /* a mean is no time of a call */
+	add(STAGE_EXEC, FAIL_NONE, 5000);
+	ck_assert_uint_eq(rate_of(STAGE_EXEC, &everything)->ok, 4096);
+	ck_assert(!rates.is_complete);
+	ck_assert_uint_eq(rates.stages[STAGE_VMM].ok, 10);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("stage-rates");
@@ -382,6 +405,7 @@ int main(void)
 	tcase_set_timeout(tcase, 120);
 	tcase_add_loop_test(tcase, intervals_are_wilsons, 0, 6);
 	tcase_add_test(tcase, a_product_and_its_weakest_stage);
+	tcase_add_test(tcase, calls_push_out_calls_alone);
 	tcase_add_test(tcase, a_stage_that_nothing_passed);
 	tcase_add_test(tcase, nothing_is_no_product);
 	tcase_add_test(tcase, the_commonest_codes_come_first_with_the_latest_example);
