@@ -85,6 +85,7 @@ int spec_decode(const Croft__SandboxSpec *message, struct sandbox_spec **ret, st
 	spec->timeout_s = message->timeout_s;
 	spec->secure = message->secure;
 	spec->auto_pause = message->auto_pause;
+	spec->auto_resume = message->auto_resume;
 	for (size_t i = 0; i < message->n_env; i++) {
 		r = spec_add_env(spec, message->env[i]->key, message->env[i]->value);
 		if (r < 0)

@@ -319,6 +319,7 @@ Croft__SandboxSpec *spec_encode(const struct sandbox_spec *spec)
 	to->timeout_s = spec->timeout_s;
 	to->secure = spec->secure;
 	to->auto_pause = spec->auto_pause;
+	to->auto_resume = spec->auto_resume;
 	if (!put_text(&to->template_name, spec->template_name) ||
 		!put_text(&to->image_digest, spec->image_digest) ||
 		!put_text(&to->setup_command, spec->setup_command) ||

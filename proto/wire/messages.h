@@ -66,7 +66,8 @@ struct sandbox_spec {
 	uint32_t timeout_s;        /* life after ready; 0: none */
 	char access_token[ACCESS_TOKEN_SIZE];
 	bool secure;
-	bool auto_pause; /* at the end of its life it is paused instead of ended */
+	bool auto_pause;  /* at the end of its life it is paused instead of ended */
+	bool auto_resume; /* a call for it wakes it where it sleeps */
 	char tenant[ID_NAME_MAX + 1]; /* whose it is; the node only says it back. "": an older scheduler made it */
 	char snapshot[ID_SIZE]; /* it begins as this one; "": it boots */
 	struct net_policy network;

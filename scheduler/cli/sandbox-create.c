@@ -237,7 +237,7 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 	struct wish wish = { .pool = NULL };
 	uint64_t vcpus = 0, memory = 0, disk = 0;
 	int64_t timeout_us = 0, setup_timeout_us = 0, queue_us = 0;
-	bool auto_pause = false;
+	bool auto_pause = false, auto_resume = false;
 	json_t *env = NULL, *metadata = NULL;
 	struct network_args network = { .allow = NULL };
 	const struct arg args[] = {
@@ -248,6 +248,7 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 		{ "disk", 'd', ARG_SIZE_MIB, &disk, "SIZE", "Writable disk." },
 		{ "timeout", 0, ARG_DURATION, &timeout_us, "DURATION", "End the sandbox this long after it is ready." },
 		{ "auto-pause", 0, ARG_FLAG, &auto_pause, NULL, "Pause it then, instead of ending it." },
+		{ "auto-resume", 0, ARG_FLAG, &auto_resume, NULL, "While it is paused, a call for it wakes it." },
 		{ "env", 'e', ARG_PAIRS, &env, "NAME=VALUE", "Variable of every process; may be repeated." },
 		{ "metadata", 0, ARG_PAIRS, &metadata, "KEY=VALUE", "Note of yours; may be repeated." },
 		{ "setup", 0, ARG_STRING, &setup, "COMMAND", "Run with `sh -c` before the sandbox is ready." },
@@ -279,6 +280,8 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 		put_u64(create.request, "diskSizeMB", disk);
 		if (auto_pause)
 			(void) json_object_set_new(create.request, "autoPause", json_true());
+		if (auto_resume)
+			(void) json_object_set_new(create.request, "autoResume", json_pack("{s:b}", "enabled", true));
 		put_u64(create.request, "timeout", (uint64_t) ((timeout_us + USEC_PER_SEC - 1) / USEC_PER_SEC));
 		put_u64(create.request, "setupTimeoutMs", (uint64_t) (setup_timeout_us / USEC_PER_MSEC));
 		put_u64(create.request, "queueTimeoutMs", (uint64_t) (queue_us / USEC_PER_MSEC));

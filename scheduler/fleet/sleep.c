@@ -150,6 +150,7 @@ void fleet_request_resume(struct fleet *fleet, const struct fleet_resume *reques
 	case SANDBOX_PAUSED:
 		resume(fleet, sandbox, request);
 		return;
+	case SANDBOX_PAUSING:  /* answered when it is known which of the two it is: who wants it awake asks again then */
 	case SANDBOX_RESUMING: /* somebody else asked a moment ago */
 		if (request->request)
 			(void)fleet_waiter_add(fleet, request->request, WAITS_SLEEP, sandbox);

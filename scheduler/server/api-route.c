@@ -12,7 +12,7 @@
 	"`cpuCount` (1 to 32), `memoryMB`, `diskSizeMB`, `setupCommand` (run with `sh -c` before it is ready), "       \
 	"`setupTimeoutMs`, `secure`, `allow_internet_access` (true) and `network` {`allowOut`, `denyOut`: arrays of CIDR blocks, " \
 	"addresses and host names (`*.` before one: every name below it); what is allowed is so before what is denied}, `pool`, `queueTimeoutMs` (longest wait for room; 0: none), " \
-	"`region`, `labels` {string: string} and `cpuClass` that the node must have, `priority` (0 to 9, among the tenant's own), `autoPause` (at the end of its time it is paused, not ended). All optional; others " \
+	"`region`, `labels` {string: string} and `cpuClass` that the node must have, `priority` (0 to 9, among the tenant's own), `autoPause` (at the end of its time it is paused, not ended), `autoResume` {enabled: true} (a call for it wakes it while it is paused). All optional; others " \
 	"are ignored."
 #define SANDBOX_ANSWER                                                                             \
 	"Sandbox: `sandboxID templateID clientID alias envdVersion domain envdAccessToken trafficAccessToken`"

@@ -3,6 +3,7 @@
  * Pause, resume and connect over HTTP, in E2B's shape: connect is how its SDK wakes a sandbox.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "server/api.h"
 #include "server/request.h"
@@ -63,21 +64,51 @@ static void on_resumed(struct api_request *req, const struct fleet_reply *reply)
 	answer(req, reply, 201);
 }
 
-static void resume(struct api_request *req, uint64_t timeout_s)
+static void resume(struct api_request *req, const char *tenant_name,
+	void (*on_reply)(struct api_request *req, const struct fleet_reply *reply))
 {
-	const struct tenant_entry *tenant = registry_tenant(&req->server->registry, req->tenant);
-	struct fleet_resume resume = { .sandbox = req->params[0], .timeout_s = (uint32_t)timeout_s };
+	const struct tenant_entry *tenant = registry_tenant(&req->server->registry, tenant_name);
+	struct fleet_resume resume = { .sandbox = req->wake.sandbox, .timeout_s = (uint32_t)req->wake.timeout_s };
 	const struct fleet_event event = { .type = FLEET_RESUME, .resume = &resume };
 
 	if (tenant)
 		resume.quota = tenant->quota;
-	resume.request = api_await(req, on_resumed);
+	resume.request = api_await(req, on_reply);
 	shell_step(req->server->shell, &event, NULL, NULL, NULL);
 }
 
-static bool is_asleep(enum sandbox_state state)
+/* Woken; or it was put to sleep once more meanwhile. */
+static void on_woken(struct api_request *req, const struct fleet_reply *reply)
 {
-	return state == SANDBOX_PAUSED || state == SANDBOX_PAUSING || state == SANDBOX_RESUMING;
+	struct fleet_reply asleep = *reply;
+
+	if (!err_is_set(&reply->err) && reply->sandbox && reply->sandbox->state != SANDBOX_RUNNING)
+		(void)err_set_at(&asleep.err, STAGE_RESUME, FAIL_SANDBOX_NOT_READY, EAGAIN,
+			"The sandbox was paused again meanwhile.");
+	req->wake.on_reply(req, &asleep);
+}
+
+/* It sleeps, or it was not to be: asked once more, each is told what it should be. */
+static void on_pause_over(struct api_request *req, const struct fleet_reply *reply)
+{
+	if (!reply->sandbox || reply->sandbox->state == SANDBOX_PAUSING)
+		req->wake.on_reply(req, reply);
+	else
+		resume(req, reply->sandbox->tenant, on_woken);
+}
+
+bool api_sandbox_sleeps(const struct fleet_sandbox_view *view)
+{
+	return view->internal == SANDBOX_PAUSED || view->internal == SANDBOX_PAUSING || view->internal == SANDBOX_RESUMING;
+}
+
+void api_sandbox_wake(struct api_request *req, const struct sandbox_record *record, const struct fleet_sandbox_view *view,
+	uint64_t timeout_s, void (*on_reply)(struct api_request *req, const struct fleet_reply *reply))
+{
+	memcpy(req->wake.sandbox, record->id, sizeof(req->wake.sandbox));
+	req->wake.timeout_s = timeout_s;
+	req->wake.on_reply = on_reply;
+	resume(req, record->tenant, view->internal == SANDBOX_PAUSING ? on_pause_over : on_woken);
 }
 
 /* Of one that runs: its access token, and a new life time when one is named. */
@@ -91,8 +122,8 @@ void api_sandbox_connect(struct api_request *req)
 		return;
 	if (view.state == PUBLIC_STOPPING || view.state == PUBLIC_ENDED)
 		api_sandbox_not_found(req);
-	else if (is_asleep(view.internal))
-		resume(req, timeout_s);
+	else if (api_sandbox_sleeps(&view))
+		api_sandbox_wake(req, &record, &view, timeout_s, on_resumed);
 	else if (timeout_s)
 		api_sandbox_set_timeout(req, timeout_s, on_connected);
 	else
@@ -112,11 +143,11 @@ void api_sandbox_resume(struct api_request *req)
 		return;
 	if (view.state == PUBLIC_STOPPING || view.state == PUBLIC_ENDED) {
 		api_sandbox_not_found(req);
-	} else if (!is_asleep(view.internal)) {
+	} else if (!api_sandbox_sleeps(&view)) {
 		(void)err_set_at(&err, STAGE_RESUME, FAIL_CONFLICT, EALREADY, "The sandbox is not paused.");
 		api_fail(req, &err);
 	} else {
-		resume(req, timeout_s);
+		api_sandbox_wake(req, &record, &view, timeout_s, on_resumed);
 	}
 	sandbox_record_deinit(&record);
 }

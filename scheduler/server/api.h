@@ -89,6 +89,11 @@ struct api_request {
 	int64_t began_usec, began_us; /* monotonic and wall */
 	const char *body;             /* of API_JSON, during handle() */
 	size_t body_size;
+	struct {
+		char sandbox[ID_SIZE];
+		uint64_t timeout_s;
+		void (*on_reply)(struct api_request *req, const struct fleet_reply *reply);
+	} wake; /* of api_sandbox_wake() */
 	bool is_answered;
 	bool is_list;     /* the answer is an array: it says how old it is */
 	int64_t as_of_us; /* wall clock of the oldest word that the answer rests on; 0: the scheduler's own of now */
@@ -172,6 +177,11 @@ bool api_sandbox_is_own(const struct api_request *req, const char *id);
 int api_sandbox_find(struct api_request *req, const char *id, struct sandbox_record *ret, struct fleet_sandbox_view *view);
 void api_sandbox_set_timeout(struct api_request *req, uint64_t timeout_s,
 	void (*on_reply)(struct api_request *req, const struct fleet_reply *reply));
+/* Wakes a sandbox that sleeps, or that is on its way there, once it does. `timeout_s`: its new life time; 0: as it was made.
+ * on_reply() gets a record that runs, or the failure. */
+void api_sandbox_wake(struct api_request *req, const struct sandbox_record *record, const struct fleet_sandbox_view *view,
+	uint64_t timeout_s, void (*on_reply)(struct api_request *req, const struct fleet_reply *reply));
+bool api_sandbox_sleeps(const struct fleet_sandbox_view *view); /* or is on its way there, or back */
 void api_sandbox_on_changed(struct api_request *req, const struct fleet_reply *reply); /* 204, or the failure */
 
 /* ---- api-idempotency.c ---- */

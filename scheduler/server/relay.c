@@ -6,6 +6,7 @@
 #include "server/relay.h"
 
 #include <errno.h>
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -25,21 +26,21 @@ struct relay {
 	struct streams *streams;
 };
 
+struct target {
+	char sandbox[ID_SIZE];
+	char port[8];
+};
+
 struct relayed {
 	struct relay *relay;
 	struct api_request *req;
-	char sandbox[ID_SIZE];
+	struct target target;
 	struct stream *stream;
 	struct http_call *call; /* NULL: over */
 	struct buf up, down;
 	bool up_ended, up_refused;     /* refused: a piece waits in the server */
 	bool down_ended, down_refused; /* refused: a piece waits in the client */
 	bool is_broken, has_responded;
-};
-
-struct target {
-	char sandbox[ID_SIZE];
-	char port[8];
 };
 
 /* ---- which sandbox ---- */
@@ -298,7 +299,7 @@ static void on_done(struct http_call *call, const struct err *err, void *user)
 		else
 			(void)err_set(&broken, FAIL_RELAY_BROKEN, EPIPE,
 				"the gateway gave no answer: %s", err ? err->msg : "none");
-		fail(relayed->req, relayed->sandbox, &broken);
+		fail(relayed->req, relayed->target.sandbox, &broken);
 	}
 	relayed->stream = stream_close(relayed->stream);
 	if (relayed->up_refused) {
@@ -332,9 +333,9 @@ static void add_request_field(const char *name, const char *value, void *user)
 	fields_add(user, name, value);
 }
 
-static int start_call(
-	struct relayed *relayed, const struct target *target, int fd, struct err *reterr)
+static int start_call(struct relayed *relayed, int fd, struct err *reterr)
 {
+	const struct target *target = &relayed->target;
 	struct api_request *req = relayed->req;
 	struct http_request *http = req->http;
 	const char *length = http_header(http, "content-length");
@@ -372,43 +373,79 @@ static int start_call(
 	return r;
 }
 
-static void begin(struct relay *relay, struct api_request *req, const struct target *target)
+static void begin(struct relayed *relayed)
 {
-	struct relayed *relayed = NULL;
+	struct api_request *req = relayed->req;
+	const struct target *target = &relayed->target;
 	struct err err = ERR_NULL;
 	uint64_t session = 0;
 	const char *node = "";
 	int fd = -1, r;
 
-	r = find_route(relay->server, target, &node, &session, &err);
-	if (r == 0) {
-		relayed = calloc(1, sizeof(*relayed));
-		if (!relayed)
-			r = err_set_at(
-				&err, STAGE_EXEC, FAIL_NO_MEMORY, ENOMEM, "no memory for a call");
-	}
-	if (r == 0 && relayed) {
-		relayed->relay = relay;
-		relayed->req = req;
-		memcpy(relayed->sandbox, target->sandbox, ID_SIZE);
-		relayed->up = (struct buf)BUF_NULL(BUFFER_MAX);
-		relayed->down = (struct buf)BUF_NULL(BUFFER_MAX);
-		req->extra = relayed;
-		req->extra_free = relayed_free;
-		r = stream_open(relay->streams, node, session, target->sandbox, &relayed->stream,
-			&fd, &err);
-	}
-	if (r == 0 && relayed)
-		r = start_call(relayed, target, fd, &err);
+	r = find_route(req->server, target, &node, &session, &err);
+	if (r == 0)
+		r = stream_open(relayed->relay->streams, node, session, target->sandbox, &relayed->stream, &fd, &err);
+	if (r == 0)
+		r = start_call(relayed, fd, &err);
 	if (r < 0) {
 		(void)fd_close(fd); /* not taken */
 		fail(req, target->sandbox, &err);
 	}
 }
 
+/* ---- a sandbox that sleeps ---- */
+static void on_awake(struct api_request *req, const struct fleet_reply *reply)
+{
+	struct relayed *relayed = req->extra;
+
+	if (err_is_set(&reply->err))
+		fail(req, relayed->target.sandbox, &reply->err);
+	else
+		begin(relayed);
+}
+
+/* Whether this call may wake it: one for a port may, as it may reach what listens there; one for the sandbox's own API needs
+ * its token. The gateway, which judges the calls of those that run, is not asked: it has no route to one that sleeps. */
+static bool may_wake(const struct relayed *relayed, const struct sandbox_spec *spec)
+{
+	const char *token = http_header(relayed->req->http, "x-access-token");
+
+	if (strcmp(relayed->target.port, PORT_GATEWAY) != 0 || !spec->secure)
+		return true;
+	return token && strlen(token) == strlen(spec->access_token) &&
+	       CRYPTO_memcmp(token, spec->access_token, strlen(token)) == 0;
+}
+
+/* true: the call waits until its sandbox is awake, or was answered. To ask how it is does not wake it. */
+static bool wakes(struct relayed *relayed)
+{
+	const struct fleet *fleet = shell_fleet(relayed->req->server->shell);
+	struct sandbox_record record;
+	struct fleet_sandbox_view view;
+	struct err err = ERR_NULL;
+
+	if (!relayed->req->server->options->relay || !id_is_valid(relayed->target.sandbox) ||
+		(!strcmp(relayed->target.port, PORT_GATEWAY) && !strcmp(http_path(relayed->req->http), "/health")) ||
+		fleet_sandbox_get(fleet, relayed->target.sandbox, NULL, &view) < 0 || !api_sandbox_sleeps(&view) ||
+		fleet_sandbox_get(fleet, relayed->target.sandbox, &record, NULL) < 0)
+		return false;
+	if (record.spec->auto_resume && may_wake(relayed, record.spec)) {
+		api_sandbox_wake(relayed->req, &record, &view, 0, on_awake);
+	} else {
+		(void)err_set(&err, FAIL_SANDBOX_NOT_READY, EAGAIN, "%s",
+			record.spec->auto_resume
+				? "The sandbox is paused, and a call that wakes it needs its access token."
+				: "The sandbox is paused: connect to it to wake it; one made with autoResume wakes by itself.");
+		fail(relayed->req, relayed->target.sandbox, &err);
+	}
+	sandbox_record_deinit(&record);
+	return true;
+}
+
 bool relay_takes(struct relay *relay, struct api_request *req)
 {
 	struct target target = { .port = "" };
+	struct relayed *relayed;
 	struct err err = ERR_NULL;
 
 	switch (find_target(req->http, &target, &err)) {
@@ -420,7 +457,21 @@ bool relay_takes(struct relay *relay, struct api_request *req)
 	case TARGET_FOUND:
 		break;
 	}
-	begin(relay, req, &target);
+	relayed = calloc(1, sizeof(*relayed));
+	if (!relayed) {
+		(void)err_set_at(&err, STAGE_EXEC, FAIL_NO_MEMORY, ENOMEM, "no memory for a call");
+		fail(req, target.sandbox, &err);
+		return true;
+	}
+	relayed->relay = relay;
+	relayed->req = req;
+	relayed->target = target;
+	relayed->up = (struct buf)BUF_NULL(BUFFER_MAX);
+	relayed->down = (struct buf)BUF_NULL(BUFFER_MAX);
+	req->extra = relayed;
+	req->extra_free = relayed_free;
+	if (!wakes(relayed))
+		begin(relayed);
 	return true;
 }
 

@@ -52,22 +52,19 @@ int request_keeps_memory(const json_t *body, const char *name, struct err *reter
 	return -ENOTSUP;
 }
 
-/* At the end of its life it is paused; that traffic wakes it is not built. */
+/* At the end of its life it is paused, and the next call for it wakes it. */
 static int read_end(const json_t *body, struct sandbox_spec *spec, struct err *reterr)
 {
 	const json_t *resume = json_object_get(body, "autoResume");
-	bool wakes = false;
 	int r = json_get_bool(body, "autoPause", &spec->auto_pause, reterr);
 
 	if (r == 0)
 		r = request_keeps_memory(body, "autoPauseMemory", reterr);
-	if (r == 0 && json_is_object(resume))
-		r = json_get_bool(resume, "enabled", &wakes, reterr);
-	if (r < 0 || !wakes)
+	if (r < 0 || !resume || json_is_null(resume))
 		return r;
-	(void)err_set(reterr, FAIL_UNSUPPORTED, ENOTSUP, "autoResume is not supported: connect to a paused sandbox");
-	err_add(reterr, "field", "autoResume");
-	return -ENOTSUP;
+	if (json_is_object(resume))
+		return json_get_bool(resume, "enabled", &spec->auto_resume, reterr);
+	return json_get_bool(body, "autoResume", &spec->auto_resume, reterr);
 }
 
 /* The first of several names that is there. */

@@ -97,7 +97,7 @@ json_t *view_sandbox_detail(const struct server *server, const struct sandbox_re
 		(json_int_t)spec->disk_mib, "metadata",
 		view_fields(record->metadata, record->n_metadata), "allowInternetAccess",
 		spec->network.internet, "network", view_network(&spec->network),
-		"lifecycle", "onTimeout", spec->auto_pause ? "pause" : "kill", "autoResume", false, "volumeMounts", "croft",
+		"lifecycle", "onTimeout", spec->auto_pause ? "pause" : "kill", "autoResume", spec->auto_resume, "volumeMounts", "croft",
 		"state", public_state_name(view->state), "node_state",
 		*record->node ? node_link_name(view->node_link) : "none", "as_of",
 		view_time(view->as_of_us), "certain", view->certain, "stages",

@@ -123,8 +123,8 @@ class Pause(unittest.TestCase):
 
     def test_life_ends_in_sleep(self):
         with self.one_node() as stack:
-            one = stack.create("tiny", "--auto-pause", "--timeout", "60s")
-            self.assertEqual(stack.api("GET", f"/sandboxes/{one}")["lifecycle"]["onTimeout"], "pause")
+            one = stack.create("tiny", "--auto-pause", "--auto-resume", "--timeout", "60s")
+            self.assertEqual(stack.api("GET", f"/sandboxes/{one}")["lifecycle"], {"onTimeout": "pause", "autoResume": True})
             self.start_counting(one)
             before = self.now(one)
             wait_for("it is paused", 120 * PATIENCE, lambda: self.state(one) == "paused")
@@ -135,3 +135,9 @@ class Pause(unittest.TestCase):
             self.assertGreaterEqual(self.count(one), before[0])
             self.check_clock(one)
             self.assertLess(self.uptime(one), before[1] + time.monotonic() - before[2] - (time.monotonic() - asleep) + 60)
+            before = self.now(one)
+            stack.cli_ok("sandbox", "pause", one)
+            self.assertEqual(stack.vmm_pids(), [])
+            self.assertGreaterEqual(self.count(one), before[0])  # a call wakes it
+            self.assertEqual(self.state(one), "running")
+            self.assertEqual(len(stack.vmm_pids()), 1)

@@ -18,7 +18,8 @@ const template = process.env.CROFT_TEST_TEMPLATE ?? 'base'
 let sandbox
 
 before(async () => {
-  sandbox = await Sandbox.create(template, { timeoutMs: 900_000, metadata: { suite: 'sdk' }, requestTimeoutMs: 300_000 })
+  const lifecycle = { onTimeout: 'pause', autoResume: true }
+  sandbox = await Sandbox.create(template, { timeoutMs: 900_000, metadata: { suite: 'sdk' }, lifecycle, requestTimeoutMs: 300_000 })
 })
 
 after(async () => {
@@ -117,7 +118,7 @@ test('a command that does not exist', async () => {
   await assert.rejects(sandbox.commands.connect(999999), NotFoundError)
 })
 
-test('pause keeps memory and processes, and connect wakes', async () => {
+test('pause keeps memory and processes, connect wakes, and so does a call', async () => {
   const handle = await sandbox.commands.run('read word; echo "$word"', { ...slow, background: true, stdin: true })
   await sandbox.commands.run('echo kept >/dev/shm/kept', slow)
   assert.equal(await sandbox.pause(slow), true)
@@ -132,6 +133,10 @@ test('pause keeps memory and processes, and connect wakes', async () => {
   const again = await sandbox.commands.connect(handle.pid, slow)
   await sandbox.commands.sendStdin(handle.pid, 'awake\n')
   assert.equal((await again.wait()).stdout, 'awake\n')
+  assert.equal(await sandbox.pause(slow), true)
+  assert.equal(await sandbox.isRunning(), false) // to ask does not wake it
+  assert.equal((await sandbox.commands.run('cat /dev/shm/kept', slow)).stdout, 'kept\n') // a call does: autoResume
+  assert.equal((await sandbox.getInfo()).state, 'running')
 })
 
 test('a snapshot, a sandbox that begins as it, and forks', async () => {

@@ -395,7 +395,13 @@ static void take_pause(struct fake_node *node, const Croft__PauseSandbox *messag
 	ck_assert_int_eq(pause_command_decode(message, &command, NULL), 0);
 	ck_assert_uint_ne(command.number, 0);
 	node->pauses++;
-	answer_sleep(node, command.operation, REPORT_PAUSED, REPORT_RUNNING);
+	COPY(node->pause_operation, command.operation);
+	node_answer_pause(node);
+}
+
+void node_answer_pause(struct fake_node *node)
+{
+	answer_sleep(node, node->pause_operation, REPORT_PAUSED, REPORT_RUNNING);
 }
 
 static void take_resume(struct fake_node *node, const Croft__ResumeSandbox *message)

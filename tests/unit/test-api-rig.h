@@ -98,6 +98,7 @@ struct fake_node {
 	bool is_older;            /* it does not say that it can pause */
 	struct err sleep_failure; /* what it says to a pause or resume */
 	unsigned int pauses, resumes;
+	char pause_operation[ID_SIZE]; /* of the last, for node_answer_pause() */
 	struct err snapshot_failure; /* what it says to a snapshot */
 	bool is_slow;                /* it says nothing to one until node_answer_snapshot() */
 	unsigned int snapshots, drops, creates;
@@ -134,6 +135,7 @@ void node_close(struct fake_node *node);
 void node_send(struct fake_node *node, Croft__Envelope *envelope);
 void node_report(struct fake_node *node, enum report_state state);
 void node_send_hello(struct fake_node *node);
+void node_answer_pause(struct fake_node *node); /* one that it was silent about */
 void node_answer_snapshot(struct fake_node *node);
 
 /* ---- shorthands ---- */

@@ -141,7 +141,6 @@ END_TEST
 /* What is not built is refused by its name, never ignored. */
 START_TEST(what_is_not_built_is_refused)
 {
-	static const char *const creates[] = { "{\"autoPause\":true,\"autoPauseMemory\":false}", "{\"autoResume\":{\"enabled\":true}}" };
 	struct rig rig;
 	struct fake_node node;
 	char id[ID_SIZE];
@@ -149,9 +148,11 @@ START_TEST(what_is_not_built_is_refused)
 	open_all(&rig, &node, "{}", id);
 	rig_expect_id(&rig, "POST", "/sandboxes/*/pause", id, rig.keys.tenant, "{\"memory\":false}", 501, "UNSUPPORTED");
 	rig_expect_id(&rig, "POST", "/v2/sandboxes/*/connect", id, rig.keys.tenant, "{\"memory\":false}", 501, "UNSUPPORTED");
-	for (size_t i = 0; i < ARRAY_LEN(creates); i++)
-		rig_expect(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, creates[i], 501, "UNSUPPORTED");
+	rig_expect(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, "{\"autoPause\":true,\"autoPauseMemory\":false}", 501,
+		"UNSUPPORTED");
 	rig_expect(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, "{\"autoPause\":7}", 400, "INVALID_ARGUMENT");
+	rig_expect(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, "{\"autoResume\":{\"enabled\":1}}", 400, "INVALID_ARGUMENT");
+	rig_expect(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, "{\"autoResume\":7}", 400, "INVALID_ARGUMENT");
 	ck_assert_uint_eq(node.pauses + node.resumes, 0);
 	close_all(&rig, &node);
 }
@@ -171,12 +172,168 @@ START_TEST(auto_pause_is_carried_and_shown)
 	answer = rig_get(&rig, rig.keys.tenant, "/sandboxes/*", id);
 	lifecycle = json_object_get(answer.json, "lifecycle");
 	ck_assert_str_eq(json_string_value(json_object_get(lifecycle, "onTimeout")), "pause");
+	ck_assert(json_is_false(json_object_get(lifecycle, "autoResume")));
 	answer_free(&answer);
 	node_report(&node, REPORT_PAUSED);
 	for (int i = 0; i < 500 && count_listed(&rig, "paused") == 0; i++)
 		loop_for(rig.base, 10);
 	expect_state(&rig, id, "paused");
 	ck_assert_int_eq(post(&rig, "/v2/sandboxes/*/connect", id, "{}"), 201);
+	close_all(&rig, &node);
+}
+END_TEST
+
+/* ---- calls wake it ---- */
+
+static void token_of(struct rig *rig, const char *id, char *ret, size_t size)
+{
+	char path[96];
+	struct answer answer;
+
+	rig_path(path, sizeof(path), "/v2/sandboxes/*/connect", id);
+	answer = rig_call(rig, "POST", path, rig->keys.tenant, "{}");
+	ck_assert_int_eq(answer.status, 200);
+	answer_text(answer.json, "envdAccessToken", ret, size);
+	answer_free(&answer);
+}
+
+static void start_call(struct rig *rig, const char *path, const char *id, const char *port, const char *token,
+	struct answer *answer)
+{
+	const struct http_field fields[] = { { "e2b-sandbox-id", id }, { "e2b-sandbox-port", port }, { "x-access-token", token } };
+
+	(void)rig_start_call(rig, "POST", path, NULL, "request body", 12, fields, token ? 3 : 2, answer);
+}
+
+static void expect_call(struct rig *rig, const char *path, const char *id, const char *port, const char *token, int status,
+	const char *code)
+{
+	struct answer answer;
+
+	start_call(rig, path, id, port, token, &answer);
+	loop_until(rig->base, &answer.done);
+	ck_assert_msg(answer.status == status, "%d %s", answer.status, answer.body);
+	if (code)
+		ck_assert_str_eq(answer_code(&answer), code);
+	answer_free(&answer);
+}
+
+#define REPLY "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello"
+
+/* The whole call waits for it, its body too, and gets the gateway's answer. */
+START_TEST(a_call_wakes_what_sleeps)
+{
+	struct rig rig;
+	struct fake_node node;
+	char id[ID_SIZE], token[128], wrong[128];
+
+	open_all(&rig, &node, "{\"timeout\":120,\"autoPause\":true,\"autoResume\":{\"enabled\":true}}", id);
+	token_of(&rig, id, token, sizeof(token));
+	ck_assert_int_eq(post(&rig, "/sandboxes/*/pause", id, "{}"), 204);
+
+	/* who may not call it may not wake it */
+	memcpy(wrong, token, sizeof(wrong));
+	wrong[0] = wrong[0] == 'a' ? 'b' : 'a';
+	expect_call(&rig, "/files?path=/a", id, "49983", NULL, 503, "SANDBOX_NOT_READY");
+	expect_call(&rig, "/files?path=/a", id, "49983", "", 503, "SANDBOX_NOT_READY");
+	expect_call(&rig, "/files?path=/a", id, "49983", wrong, 503, "SANDBOX_NOT_READY");
+	node.reply = REPLY;
+	expect_call(&rig, "/health", id, "49983", token, 200, NULL); /* the gateway's: to ask how it is does not either */
+	ck_assert_ptr_nonnull(strstr(node.request, "/health"));
+	expect_state(&rig, id, "paused");
+	ck_assert_uint_eq(node.resumes, 0);
+
+	node.reply = REPLY;
+	expect_call(&rig, "/files?path=/a", id, "49983", token, 200, NULL);
+	ck_assert_uint_eq(node.resumes, 1);
+	ck_assert_uint_eq(node.timeout_s, 120); /* as it was made */
+	ck_assert_ptr_nonnull(strstr(node.request, "request body"));
+	expect_state(&rig, id, "running");
+
+	/* what listens on a port of it is for all who know its name */
+	ck_assert_int_eq(post(&rig, "/sandboxes/*/pause", id, "{}"), 204);
+	node.reply = REPLY;
+	expect_call(&rig, "/files?path=/a", id, "8080", NULL, 200, NULL);
+	ck_assert_uint_eq(node.resumes, 2);
+
+	close_all(&rig, &node);
+}
+END_TEST
+
+static void start_post(struct rig *rig, const char *pattern, const char *id, struct answer *answer)
+{
+	char path[96];
+
+	rig_path(path, sizeof(path), pattern, id);
+	(void)rig_start_call(rig, "POST", path, rig->keys.tenant, "{}", 2, NULL, 0, answer);
+}
+
+static void wait_until_sent(struct rig *rig, const unsigned int *count, unsigned int n)
+{
+	for (int i = 0; i < 500 && *count < n; i++)
+		loop_for(rig->base, 10);
+	ck_assert_uint_eq(*count, n);
+}
+
+/* Connect and calls that come while it goes to sleep wait for that, and then wake it; its node is asked once. */
+START_TEST(one_that_falls_asleep_is_woken_once)
+{
+	struct rig rig;
+	struct fake_node node;
+	struct answer pause, connect, call;
+	char id[ID_SIZE], token[128];
+
+	open_all(&rig, &node, "{\"autoResume\":{\"enabled\":true}}", id);
+	token_of(&rig, id, token, sizeof(token));
+	node.is_silent = true;
+	start_post(&rig, "/sandboxes/*/pause", id, &pause);
+	wait_until_sent(&rig, &node.pauses, 1);
+	start_post(&rig, "/v2/sandboxes/*/connect", id, &connect);
+	start_call(&rig, "/files?path=/a", id, "49983", token, &call);
+	loop_for(rig.base, 200);
+	ck_assert(!pause.done && !connect.done && !call.done);
+	ck_assert_uint_eq(node.resumes, 0);
+	node.is_silent = false;
+	node.reply = REPLY;
+	if (_i) { /* it is not to be: its node says so, and it runs */
+		(void)err_set(&node.sleep_failure, FAIL_GUEST_FREEZE_FAILED, ETIMEDOUT, "It does not freeze.");
+		node_answer_pause(&node);
+	} else {
+		node_report(&node, REPORT_PAUSED);
+	}
+	loop_until(rig.base, &pause.done);
+	loop_until(rig.base, &connect.done);
+	loop_until(rig.base, &call.done);
+	ck_assert_int_eq(pause.status, _i ? 503 : 204);
+	ck_assert_msg(connect.status == 201, "%d %s", connect.status, connect.body);
+	ck_assert_msg(call.status == 200, "%d %s", call.status, call.body);
+	ck_assert_uint_eq(node.resumes, _i ? 0 : 1);
+	answer_free(&pause);
+	answer_free(&connect);
+	answer_free(&call);
+	close_all(&rig, &node);
+}
+END_TEST
+
+START_TEST(without_auto_resume_a_call_says_what_to_do)
+{
+	struct rig rig;
+	struct fake_node node;
+	struct answer answer;
+	char id[ID_SIZE], token[128];
+
+	open_all(&rig, &node, "{\"autoPause\":true}", id);
+	token_of(&rig, id, token, sizeof(token));
+	ck_assert_int_eq(post(&rig, "/sandboxes/*/pause", id, "{}"), 204);
+	start_call(&rig, "/files?path=/a", id, "49983", token, &answer);
+	loop_until(rig.base, &answer.done);
+	ck_assert_int_eq(answer.status, 503);
+	ck_assert_str_eq(answer_code(&answer), "SANDBOX_NOT_READY");
+	ck_assert_ptr_nonnull(strstr(answer.body, "connect"));
+	answer_free(&answer);
+	expect_call(&rig, "/files?path=/a", id, "8080", NULL, 503, "SANDBOX_NOT_READY");
+	expect_state(&rig, id, "paused");
+	ck_assert_uint_eq(node.resumes, 0);
 	close_all(&rig, &node);
 }
 END_TEST
@@ -192,6 +349,9 @@ int main(void)
 	tcase_add_test(tcase, an_older_agent_is_not_asked);
 	tcase_add_test(tcase, what_is_not_built_is_refused);
 	tcase_add_test(tcase, auto_pause_is_carried_and_shown);
+	tcase_add_test(tcase, a_call_wakes_what_sleeps);
+	tcase_add_loop_test(tcase, one_that_falls_asleep_is_woken_once, 0, 2);
+	tcase_add_test(tcase, without_auto_resume_a_call_says_what_to_do);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
 }

@@ -110,6 +110,21 @@ START_TEST(test_two_wake_one_that_sleeps)
 }
 END_TEST
 
+/* Who wants it awake while it goes to sleep is answered when it does, and asks then. */
+START_TEST(test_a_wake_waits_for_the_sleep)
+{
+	drive(SANDBOX_PAUSING);
+	ask_resume(45, 30);
+	ck_assert_uint_eq(rig.out.n_replies, 0);
+	ck_assert_ptr_null(sent(SEND_RESUME));
+	report(REPORT_PAUSED, FAIL_NONE);
+	ck_assert_int_eq(reply_to(45)->err.code, FAIL_NONE);
+	ck_assert_int_eq(reply_to(45)->sandbox->state, SANDBOX_PAUSED);
+	ask_resume(46, 30);
+	ck_assert_ptr_nonnull(sent(SEND_RESUME));
+}
+END_TEST
+
 START_TEST(test_a_node_that_cannot_leaves_it_as_it_was)
 {
 	drive(_i ? SANDBOX_RESUMING : SANDBOX_PAUSING);
@@ -243,6 +258,7 @@ static void add_sleep_tests(TCase *tcase)
 {
 	tcase_add_test(tcase, test_a_pause_gives_back_its_room);
 	tcase_add_test(tcase, test_two_wake_one_that_sleeps);
+	tcase_add_test(tcase, test_a_wake_waits_for_the_sleep);
 	tcase_add_loop_test(tcase, test_a_node_that_cannot_leaves_it_as_it_was, 0, 3);
 	tcase_add_loop_test(tcase, test_an_older_agent_is_not_asked, 0, 2);
 	tcase_add_test(tcase, test_sleeps_are_numbered);

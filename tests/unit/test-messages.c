@@ -28,6 +28,8 @@ static struct sandbox_spec *spec_make(void)
 	spec->timeout_s = 60;
 	spec->setup_timeout_ms = 1500;
 	spec->secure = true;
+	spec->auto_pause = true;
+	spec->auto_resume = true;
 	memcpy(spec->snapshot, OP, ID_SIZE);
 	ck_assert_int_eq(spec_add_env(spec, "NAME", "value with = and spaces"), 0);
 	ck_assert_int_eq(spec_set_setup(spec, "exit 3"), 0);
@@ -48,6 +50,8 @@ static void spec_equal(const struct sandbox_spec *a, const struct sandbox_spec *
 	ck_assert_uint_eq(a->timeout_s, b->timeout_s);
 	ck_assert_uint_eq(a->setup_timeout_ms, b->setup_timeout_ms);
 	ck_assert(a->secure == b->secure);
+	ck_assert(a->auto_pause == b->auto_pause);
+	ck_assert(a->auto_resume == b->auto_resume);
 	ck_assert_uint_eq(a->n_env, b->n_env);
 	ck_assert_str_eq(a->env[0].key, b->env[0].key);
 	ck_assert_str_eq(a->env[0].value, b->env[0].value);
