@@ -499,8 +499,13 @@ static void on_reconnect(evutil_socket_t fd, short what, void *user)
 	struct link *link = user;
 
 	(void)fd, (void)what;
-	if (link->dealer)
-		dealer_reconnect(link->dealer);
+	if (!link->dealer)
+		return;
+	dealer_reconnect(link->dealer);
+	if (n_targets(link) < 2)
+		return;
+	dealer_free(link->dealer); /* whoever is there will refuse it again: the next turn tries the next address */
+	link->dealer = NULL;
 }
 
 int link_new(struct link **ret, struct agent *agent, struct err *reterr)

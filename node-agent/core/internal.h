@@ -259,6 +259,7 @@ void sv_report_gone(struct supervisor *sv, const char *id, uint64_t generation,
 void sv_on_link(struct supervisor *sv, bool up);
 void sv_on_welcome(struct supervisor *sv, const struct welcome *welcome);
 void sv_on_refused(struct supervisor *sv, const struct err *err);
+void sv_greet_again(struct supervisor *sv); /* a hello, within the session too */
 void sv_on_desired(struct supervisor *sv, const struct desired_set *part);
 void sv_on_capacity(struct supervisor *sv, const struct sv_capacity *capacity);
 void sv_session_tick(struct supervisor *sv);

@@ -382,14 +382,19 @@ void sv_on_welcome(struct supervisor *sv, const struct welcome *welcome)
 	send_heartbeat(sv);
 }
 
+void sv_greet_again(struct supervisor *sv)
+{
+	if (!sv->link_up || !sv->has_capacity || !sv->welcomed)
+		return; /* a hello is under way */
+	sv->welcomed = false;
+	send_hello(sv);
+}
+
 void sv_on_refused(struct supervisor *sv, const struct err *err)
 {
 	switch (err->code) {
 	case FAIL_HELLO_NEEDED:
-		if (sv->link_up && sv->has_capacity && sv->welcomed) {
-			sv->welcomed = false;
-			send_hello(sv);
-		}
+		sv_greet_again(sv);
 		return;
 	case FAIL_NODE_ID_IN_USE:
 	case FAIL_NODE_REVOKED:

@@ -132,44 +132,44 @@ static bool is_split(struct supervisor *sv, const struct sv_event *event)
 	return true;
 }
 
-/* Who has the highest epoch is remembered with it; a message that is no welcome does not say who sends it. */
-static void obey(struct supervisor *sv, const struct sv_event *event)
+/* Who has the highest epoch is remembered with it. */
+static void obey(struct supervisor *sv, uint64_t epoch, const struct welcome *welcome)
 {
-	const bool is_welcome = event->type == SV_EV_WELCOME;
-	struct leader_mark leader = { .run = "" };
 	struct sv_action *action;
 
-	if (is_welcome) {
-		memcpy(leader.lineage, event->welcome->lineage, sizeof(leader.lineage));
-		memcpy(leader.run, event->welcome->run, sizeof(leader.run));
-	}
-	if (event->epoch <= sv->highest_epoch && (!is_welcome || *sv->leader.run || !*leader.run))
+	if (epoch == sv->highest_epoch && (*sv->leader.run || !*welcome->run))
 		return;
-	sv->highest_epoch = MAX(sv->highest_epoch, event->epoch);
-	sv->leader = leader;
+	sv->highest_epoch = MAX(sv->highest_epoch, epoch);
+	memcpy(sv->leader.lineage, welcome->lineage, sizeof(sv->leader.lineage));
+	memcpy(sv->leader.run, welcome->run, sizeof(sv->leader.run));
 	action = sv_emit(sv, SV_DO_SAVE_EPOCH, NULL);
 	if (!action)
 		return;
 	action->epoch = sv->highest_epoch;
-	action->leader = leader;
+	action->leader = sv->leader;
 }
 
-/* false: an older leader speaks, or a copy. */
+/* false: an older leader speaks, or a copy, or one that has not said who it is. */
 static bool epoch_is_current(struct supervisor *sv, const struct sv_event *event)
 {
 	struct err err = ERR_NULL;
 
-	if (event->epoch >= sv->highest_epoch || PLANTED(OLD_EPOCH_ACCEPTED)) {
-		if (event->type == SV_EV_WELCOME && is_split(sv, event))
-			return false;
-		obey(sv, event);
-		return true;
+	if (event->epoch < sv->highest_epoch && !PLANTED(OLD_EPOCH_ACCEPTED)) {
+		sv->counts.stale_epoch++;
+		(void)err_set(&err, FAIL_STALE_EPOCH, 0, "Epoch %llu is over; the node has obeyed %llu.",
+			(unsigned long long)event->epoch, (unsigned long long)sv->highest_epoch);
+		refuse_leader(sv, &err);
+		return false;
 	}
-	sv->counts.stale_epoch++;
-	(void)err_set(&err, FAIL_STALE_EPOCH, 0, "Epoch %llu is over; the node has obeyed %llu.",
-		(unsigned long long)event->epoch, (unsigned long long)sv->highest_epoch);
-	refuse_leader(sv, &err);
-	return false;
+	if (event->type == SV_EV_WELCOME) {
+		if (is_split(sv, event))
+			return false;
+		obey(sv, event->epoch, event->welcome);
+	} else if (event->epoch > sv->highest_epoch && !PLANTED(EPOCH_WITHOUT_WELCOME)) {
+		sv_greet_again(sv); /* only a welcome says whose it is; what this was about is sent again */
+		return false;
+	}
+	return true;
 }
 
 static void on_message(struct supervisor *sv, const struct sv_event *event)

@@ -35,6 +35,8 @@ enum plant {
 	PLANT_WAKE_NOT_RESERVED,       /* fleet: a paused sandbox wakes without room */
 	PLANT_FORK_SNAPSHOT_KEPT,      /* fleet: a fork's own snapshot stays when its sandboxes have begun */
 	PLANT_SNAPSHOT_NOT_DESIRED,    /* fleet: snapshots are not named to a node that comes back, which drops them */
+	PLANT_COPY_FOLLOWED,           /* fleet: whoever was obeyed before is taken for a run of this store */
+	PLANT_EPOCH_WITHOUT_WELCOME,   /* node: a message with a higher epoch is obeyed, whoever sends it */
 	PLANT_MAX_,
 
 	/* the virtual hardware, which tests/villain/planted must find */

@@ -43,6 +43,7 @@ struct fleet_config {
 	char lineage[ID_SIZE];   /* of the store */
 	uint64_t epoch;          /* of this leader; the shell puts it on every envelope */
 	char run[ID_SIZE];       /* of this process; "": welcomes do not say */
+	const struct runs *runs; /* borrowed: this one and those that it follows; NULL: not known */
 	uint32_t heartbeat_ms;   /* 1000 */
 	int64_t suspect_usec;    /* 3 s of silence: no placing there */
 	int64_t lost_after_usec; /* 60 s of silence: lost */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "fleet/internal.h"
+#include "fleet/runs.h"
 
 #define BUSY_MAX_USEC (60 * USEC_PER_SEC)
 
@@ -299,9 +300,13 @@ static void take_hello(struct fleet *fleet, struct node *node, const struct flee
 /* Every start of ours has a higher epoch than those before, all of them in our store. */
 bool fleet_hello_is_split(const struct fleet *fleet, const struct hello *hello)
 {
-	return *hello->leader.run && hello->highest_epoch >= fleet->config.epoch &&
-	       strcmp(hello->leader.lineage, fleet->config.lineage) == 0 &&
-	       strcmp(hello->leader.run, fleet->config.run) != 0;
+	const struct fleet_config *config = &fleet->config;
+
+	if (!*hello->leader.run || strcmp(hello->leader.lineage, config->lineage) != 0 ||
+		strcmp(hello->leader.run, config->run) == 0)
+		return false;
+	return hello->highest_epoch >= config->epoch ||
+	       (config->runs && !PLANTED(COPY_FOLLOWED) && !runs_follow(config->runs, hello->highest_epoch, hello->leader.run));
 }
 
 static void refuse_split(struct fleet *fleet, const struct fleet_event *event)

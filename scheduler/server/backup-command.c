@@ -134,6 +134,8 @@ static bool reline(const char *key, const void *value, size_t size, uint64_t rev
 	return !relining->ops.no_memory;
 }
 
+#define RESTORE_EPOCHS (UINT64_C(1) << 16)
+
 static int new_lineage(struct store *store, struct restored *ret, struct err *reterr)
 {
 	struct server server = { .rng = rng_system() };
@@ -156,6 +158,8 @@ static int new_lineage(struct store *store, struct restored *ret, struct err *re
 	/* the lineage last: cut off before it, the restore is begun again and finds the old one */
 	id_new(&server.rng, server.lineage);
 	id_new(&server.rng, server.instance);
+	/* above all that led meanwhile: a node does not take a change whose number is below what it knows */
+	server.epoch += RESTORE_EPOCHS;
 	server.restored_us = clock_realtime_usec();
 	memcpy(ret->lineage, server.lineage, sizeof(ret->lineage));
 	memset(&relining.ops, 0, sizeof(relining.ops));

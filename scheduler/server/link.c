@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "server/images.h"
+#include "server/lead.h"
 #include "server/relay.h"
 #include "server/shell.h"
 #include "server/telemetry.h"
@@ -17,6 +18,8 @@
 
 #define SESSIONS_PER_KEY 2
 #define SWEEP_SEC 3600
+/* That a node may claim: numbers of changes have the epoch in their upper half. */
+#define EPOCH_MAX (UINT64_C(1) << 31)
 
 /* ---- sessions ---- */
 struct session *link_session(const struct link *link, uint64_t number)
@@ -178,11 +181,10 @@ static int raise_epoch(struct server *server, uint64_t highest, struct ops *ops,
 {
 	if (highest <= server->epoch)
 		return 0;
-	if (highest >= UINT64_C(1) << 48)
+	if (highest >= EPOCH_MAX)
 		return err_set(reterr, FAIL_FRAME_INVALID, ERANGE,
 			"highest_epoch is no epoch that a scheduler made");
-	server->epoch = highest + 1;
-	server_put_meta(server, ops);
+	lead_raise(server, highest + 1, ops);
 	return 0;
 }
 

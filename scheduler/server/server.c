@@ -19,6 +19,7 @@
 #include "server/codec.h"
 #include "server/forecast.h"
 #include "server/images.h"
+#include "server/lead.h"
 #include "server/link.h"
 #include "server/ops.h"
 #include "server/relay.h"
@@ -93,22 +94,6 @@ int server_read_meta(struct server *server, struct store *store, struct err *ret
 	return 0;
 }
 
-/* Each start leads with a higher epoch, durable before anything is said with it. */
-static int load_meta(struct server *server, struct err *reterr)
-{
-	struct ops ops = { .n = 0 };
-	int r = server_read_meta(server, server->store, reterr);
-
-	if (r < 0)
-		return r;
-	server->epoch++;
-	server_put_meta(server, &ops);
-	r = ops.no_memory ? err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the epoch")
-			  : store_commit_wait(server->store, ops.list, ops.n, reterr);
-	ops_deinit(&ops);
-	return r;
-}
-
 /* Uploads that a crash left without a name. */
 static void remove_leftovers(const struct options *options)
 {
@@ -141,7 +126,7 @@ static int open_state(struct server *server, struct err *reterr)
 		r = curve_keys_read(
 			state_path(options, "link.key", path, sizeof(path)), &server->keys, reterr);
 	if (r == 0)
-		r = load_meta(server, reterr);
+		r = lead_begin(server, reterr);
 	if (r == 0)
 		r = registry_load(&server->registry, server->store, reterr);
 	if (r < 0)
@@ -232,6 +217,7 @@ void server_free(struct server *server)
 	(void)err_set(&stopping, FAIL_SHUTTING_DOWN, ESHUTDOWN, "the scheduler is stopping");
 	if (server->shell && server->api)
 		shell_abort(server->shell, &stopping);
+	lead_end(server); /* answers of the store still find whom they are for */
 	api_free(server->api);
 	link_free(server->link);
 	http_client_free(server->client);
@@ -244,6 +230,7 @@ void server_free(struct server *server)
 	worker_free(server->worker);
 	worker_free(server->planner);
 	registry_deinit(&server->registry);
+	runs_deinit(&server->runs);
 	explicit_bzero(&server->keys, sizeof(server->keys));
 	if (server->zmq)
 		(void)zmq_ctx_term(server->zmq); /* all sockets are closed: it does not wait */

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "fleet/fleet.h"
+#include "fleet/runs.h"
 #include "server/options.h"
 #include "server/registry.h"
 #include "store/store.h"
@@ -62,6 +63,7 @@ struct server {
 	char run[ID_SIZE];      /* of this process */
 	int64_t restored_us;    /* 0: the lineage was made by init */
 	uint64_t epoch;
+	struct runs runs; /* that have led this store; the last one is this */
 	int64_t started_us;
 
 	struct store *store;

@@ -92,6 +92,7 @@ static void fill_config(const struct server *server, struct fleet_config *config
 	memcpy(config->lineage, server->lineage, sizeof(config->lineage));
 	config->epoch = server->epoch;
 	memcpy(config->run, server->run, sizeof(config->run));
+	config->runs = &server->runs;
 	config->heartbeat_ms = (uint32_t)options->heartbeat_ms;
 	config->suspect_usec = options->suspect_after;
 	config->lost_after_usec = options->lost_after;

@@ -437,6 +437,7 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 	case SV_DO_SAVE_EPOCH:
 		node->highest_epoch = action->epoch;
 		node->leader = action->leader;
+		copy_check(sim, node);
 		break;
 	case SV_DO_FETCH_IMAGE:
 		fail_sometimes(sim,
@@ -710,10 +711,12 @@ void node_hurt_vm(struct sim *sim, struct sim_node *node)
 void node_connect(struct sim *sim, struct sim_node *node)
 {
 	struct sv_event event = { .type = SV_EV_LINK_UP };
+	bool to_copy;
 
 	if (!node->core || node->conn)
 		return;
-	if (!sim->scheduler.fleet || sim->now_usec < node->cut_until_usec) {
+	to_copy = sim->now_usec >= node->cut_until_usec && copy_is_dialled(sim, node);
+	if ((!sim->scheduler.fleet && !to_copy) || sim->now_usec < node->cut_until_usec) {
 		int64_t in = sim_between(sim, 500 * USEC_PER_MSEC, 2 * USEC_PER_SEC);
 
 		if (node->cut_until_usec - sim->now_usec > DAY_USEC) /* a week of vain calls */
@@ -721,7 +724,7 @@ void node_connect(struct sim *sim, struct sim_node *node)
 		(void)sim_plan(sim, SIM_CONNECT, in, node->number);
 		return;
 	}
-	node->conn = connection_new(sim);
+	node->conn = connection_new(sim) | (to_copy ? TO_COPY : 0);
 	step(sim, node, &event);
 }
 

@@ -347,7 +347,7 @@ struct sandbox_spec *sim_warm_spec(void)
 }
 
 /* Until everything is to be gone at the end. */
-void scheduler_set_warm(struct sim *sim)
+static void set_warm(struct sim *sim, void (*step)(struct sim *sim, const struct fleet_event *event))
 {
 	struct warm_record warm = { .pool = POOL,
 		.name = "base",
@@ -357,8 +357,13 @@ void scheduler_set_warm(struct sim *sim)
 		.max_age_usec = 50 * USEC_PER_SEC };
 	struct fleet_event event = { .type = FLEET_WARM, .warm = &warm };
 
-	scheduler_step(sim, &event);
+	step(sim, &event);
 	spec_unref(warm.spec);
+}
+
+void scheduler_set_warm(struct sim *sim)
+{
+	set_warm(sim, scheduler_step);
 }
 
 /* People who drain end what runs there: it is theirs to answer for. */
@@ -401,7 +406,7 @@ void scheduler_drain(struct sim *sim, int node)
 	scheduler_set_fact(sim, node, NODE_DRAINING, true);
 }
 
-static void load(struct sim *sim)
+void scheduler_load(struct sim *sim, void (*step)(struct sim *sim, const struct fleet_event *event))
 {
 	struct sim_scheduler *scheduler = &sim->scheduler;
 	struct pool_record pool = {
@@ -416,21 +421,21 @@ static void load(struct sim *sim)
 		pool.self_stop_after_usec = 12 * USEC_PER_SEC;
 	}
 	event.pool = &pool;
-	scheduler_step(sim, &event);
+	step(sim, &event);
 	event.type = FLEET_LOAD_NODE;
 	for (int i = 0; i < sim->n_nodes; i++) {
 		event.node_record = &scheduler->node_records[i];
-		scheduler_step(sim, &event);
+		step(sim, &event);
 	}
-	scheduler_set_warm(sim);
+	set_warm(sim, step);
 	event.type = FLEET_LOAD_SANDBOX;
-	snaps_load(sim);
+	snaps_load(sim, step);
 	for (stored = scheduler->live; stored; stored = stored->hh.next) {
 		event.sandbox_record = &stored->record;
-		scheduler_step(sim, &event);
+		step(sim, &event);
 	}
 	event.type = FLEET_LOADED;
-	scheduler_step(sim, &event);
+	step(sim, &event);
 }
 
 void scheduler_start(struct sim *sim)
@@ -456,12 +461,14 @@ void scheduler_start(struct sim *sim)
 		config.grace_usec = 30 * USEC_PER_SEC; /* else nothing is lost before the faults end */
 	memcpy(config.lineage, "aaaaaaaaaaaaaaaaaaaa", ID_SIZE);
 	id_new(&sim->core_rng, config.run);
+	copy_mark(sim, &config);
+	config.runs = &scheduler->runs;
 	scheduler->life++;
 	scheduler->tick_usec = 0;
 	if (fleet_new(&scheduler->fleet, &config) < 0)
 		exit(3);
 	sim_log(sim, "scheduler starts, epoch %llu", (unsigned long long)scheduler->epoch);
-	load(sim);
+	scheduler_load(sim, scheduler_step);
 }
 
 void scheduler_crash(struct sim *sim)
@@ -499,6 +506,10 @@ void scheduler_message(struct sim *sim, const struct sim_event *event)
 	const char *id = sim->nodes[event->node].id;
 	struct fleet_event lost = { .type = FLEET_NODE_DISCONNECTED, .session = event->conn };
 
+	if (event->conn & TO_COPY) {
+		copy_message(sim, event);
+		return;
+	}
 	if (!scheduler->fleet)
 		return;
 	if (sim->now_usec < scheduler->stalled_until_usec) { /* waits in the kernel */

@@ -19,9 +19,11 @@
 #include "base/table.h"
 #include "core/supervisor.h"
 #include "fleet/fleet.h"
+#include "fleet/runs.h"
 
 #define NODES 20
 #define HEAL_NODES 1000
+#define TO_COPY (UINT64_C(1) << 62) /* of a connection: it goes to the copy */
 #define ROUTES 4096 /* routing ids: small and used again, as nobody promises otherwise */
 #define DAY_USEC (INT64_C(86400) * USEC_PER_SEC)
 #define POOL "pool-a"
@@ -53,6 +55,7 @@ enum sim_event_type {
 	SIM_LEASE,      /* node; life: which VM */
 	SIM_CLIENT,
 	SIM_FAULT,
+	SIM_COPY,
 	SIM_KILL, /* node, life: of the agent that is killed */
 };
 
@@ -158,6 +161,15 @@ struct sim_scheduler {
 	struct node_record *node_records; /* durable; of each node */
 	int64_t real_offset;              /* its wall clock jumps too */
 	int64_t full_until_usec;          /* no space: every write fails */
+	struct runs runs;                 /* durable */
+};
+
+/* A scheduler with a copy of the store; see copy.c. */
+struct sim_copy {
+	struct fleet *fleet; /* NULL: there is none */
+	struct rng rng;
+	uint64_t epoch;
+	struct runs runs;
 };
 
 /* ---- clients ---- */
@@ -222,10 +234,12 @@ struct sim {
 	bool route_taken[ROUTES];
 	int route_owner[ROUTES]; /* who said hello there first: what a planted fault believes */
 	struct sim_scheduler scheduler;
+	struct sim_copy copy;
 	struct client *clients;
 	struct truth *truths;
 	struct kept *kept;
 	uint64_t snapshots, forks, begun;
+	uint64_t splits; /* hellos that the copy refused */
 	uint64_t steps, faults, violations, creates, acks, deletes;
 	uint64_t claims, claims_refused;
 	uint64_t leases_over, replaced, resumed, pauses, wakes;
@@ -264,6 +278,8 @@ bool wire_to_core(
 
 /* ---- scheduler.c ---- */
 void scheduler_start(struct sim *sim);
+/* What the store holds, as events of a start. */
+void scheduler_load(struct sim *sim, void (*step)(struct sim *sim, const struct fleet_event *event));
 void scheduler_crash(struct sim *sim);
 void scheduler_step(struct sim *sim, const struct fleet_event *event);
 void scheduler_set_warm(struct sim *sim);
@@ -275,6 +291,15 @@ void scheduler_message(struct sim *sim, const struct sim_event *event);
 void scheduler_tick(struct sim *sim);
 void scheduler_commit(struct sim *sim, uint64_t life);
 void scheduler_free(struct sim *sim);
+
+/* ---- copy.c ---- */
+void copy_plan(struct sim *sim);
+void copy_act(struct sim *sim);
+void copy_mark(struct sim *sim, const struct fleet_config *config); /* of the first one's start */
+bool copy_is_dialled(struct sim *sim, const struct sim_node *node); /* this time, instead of the first */
+void copy_message(struct sim *sim, const struct sim_event *event);
+void copy_check(struct sim *sim, const struct sim_node *node); /* whom it follows now */
+void copy_free(struct sim *sim);
 
 /* ---- lease.c ---- */
 bool sim_has_leases(const struct sim *sim);
@@ -317,7 +342,7 @@ void sleep_reply(struct sim *sim, const struct client *client, const struct flee
 /* ---- snaps.c ---- */
 void snaps_put(struct sim *sim, const struct snapshot_record *record);
 void snaps_delete(struct sim *sim, const char *id);
-void snaps_load(struct sim *sim); /* into a new fleet */
+void snaps_load(struct sim *sim, void (*step)(struct sim *sim, const struct fleet_event *event)); /* into a new fleet */
 void snaps_free(struct sim *sim);
 bool snaps_act(struct sim *sim, struct sim_node *node, const struct sv_action *action); /* whether it was one of these */
 /* The end of such an act, before it is delivered: true when `event` is filled. */

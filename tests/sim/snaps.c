@@ -41,14 +41,14 @@ void snaps_delete(struct sim *sim, const char *id)
 	free(stored);
 }
 
-void snaps_load(struct sim *sim)
+void snaps_load(struct sim *sim, void (*step)(struct sim *sim, const struct fleet_event *event))
 {
 	struct stored_snapshot *stored;
 
 	for (stored = sim->scheduler.snapshots; stored; stored = stored->hh.next) {
 		const struct fleet_event event = { .type = FLEET_LOAD_SNAPSHOT, .snapshot_record = &stored->record };
 
-		scheduler_step(sim, &event);
+		step(sim, &event);
 	}
 }
 

@@ -370,6 +370,9 @@ static void dispatch(struct sim *sim, struct sim_event *event)
 	case SIM_FAULT:
 		fault(sim);
 		break;
+	case SIM_COPY:
+		copy_act(sim);
+		break;
 	case SIM_KILL:
 		if (node->core && node->life == event->life) {
 			sim_log(sim, "FAULT node %d agent killed beside a pause or a wake", node->number);
@@ -436,6 +439,7 @@ void sim_begin(struct sim *sim)
 	sim->scheduler.last = &sim->scheduler.first;
 	make_nodes(sim);
 	(void)sim_plan(sim, SIM_SCHEDULER_START, 0, 0);
+	copy_plan(sim);
 }
 
 int64_t sim_next_usec(const struct sim *sim)
@@ -485,6 +489,7 @@ void sim_free(struct sim *sim)
 	struct client *client, *next_client;
 
 	scheduler_free(sim);
+	copy_free(sim);
 	for (int i = 0; i < sim->n_nodes; i++)
 		node_free(&sim->nodes[i]);
 	HASH_ITER (hh, sim->truths, truth, next_truth) {

@@ -777,90 +777,6 @@ START_TEST(test_full_store_still_deletes)
 }
 END_TEST
 
-START_TEST(test_epoch_is_above_what_nodes_know)
-{
-	struct rig rig;
-	struct fake_node node;
-
-	rig_open(&rig);
-	node_join(&node, &rig);
-	node.highest_epoch = 4711;
-	node_connect(&node);
-	ck_assert(node.welcome);
-	ck_assert_uint_gt(rig.server->epoch, 4711);
-	ck_assert_uint_gt(node.highest_epoch, 4711);
-	node_close(&node);
-	rig_close(&rig);
-}
-END_TEST
-
-/* The store as it was, under another name or back in its place. */
-static void copy_store(const struct rig *rig, const char *from, const char *to)
-{
-	CLEANUP_FREE char *data = NULL;
-	char path[128];
-	size_t size = 0;
-
-	(void)snprintf(path, sizeof(path), "%s/%s", rig->dir, from);
-	ck_assert_int_eq(file_read(path, 64 << 20, &data, &size), 0);
-	(void)snprintf(path, sizeof(path), "%s/%s", rig->dir, to);
-	ck_assert_int_eq(file_replace(path, data, size, 0600), 0);
-}
-
-/* A scheduler that was started again listens elsewhere; a token says where. */
-static void call_again(struct fake_node *node, struct rig *rig)
-{
-	struct fake_node other;
-
-	node_token(&other, rig, rig->keys.provider);
-	memcpy(node->address, other.address, sizeof(node->address));
-	node_close(node);
-	node->refused = false;
-	node_connect(node);
-}
-
-/* A scheduler with a copy of the first one's store and keys: the node obeyed the first, the copy is told so and leads
- * nobody. */
-START_TEST(test_a_copied_scheduler_is_told_apart)
-{
-	struct leader_mark first;
-	struct fake_node node;
-	struct rig rig;
-	uint64_t epoch;
-
-	rig_open(&rig);
-	node_join(&node, &rig);
-	rig_stop(&rig);
-	copy_store(&rig, "store.db", "copy"); /* a closed store is one file */
-	rig_start(&rig);
-	call_again(&node, &rig);
-	ck_assert(node.welcome);
-	first = node.leader;
-	epoch = rig.server->epoch;
-	ck_assert_str_eq(first.run, rig.server->run);
-	rig_stop(&rig);
-	copy_store(&rig, "store.db", "original");
-	copy_store(&rig, "copy", "store.db");
-	rig_start(&rig);
-	ck_assert_uint_eq(rig.server->epoch, epoch);
-	ck_assert_str_eq(rig.server->lineage, first.lineage);
-	call_again(&node, &rig);
-	ck_assert(!node.welcome);
-	ck_assert_int_eq(node.refusal.code, FAIL_SCHEDULER_SPLIT);
-	ck_assert_str_eq(err_field(&node.refusal, "instance"), rig.server->run);
-	ck_assert_str_eq(err_field(&node.refusal, "first"), first.run);
-	ck_assert_uint_eq(rig.server->epoch, epoch); /* it does not outbid the first */
-	rig_stop(&rig);
-	/* the first, started again: no other has led since */
-	copy_store(&rig, "original", "store.db");
-	rig_start(&rig);
-	call_again(&node, &rig);
-	ck_assert(node.welcome);
-	node_close(&node);
-	rig_close(&rig);
-}
-END_TEST
-
 START_TEST(test_report_about_anothers_sandbox)
 {
 	struct rig rig;
@@ -941,8 +857,6 @@ int main(void)
 	tcase_add_test(tc, test_telemetry_is_acknowledged_when_durable);
 	tcase_add_test(tc, test_acknowledged_create_survives);
 	tcase_add_test(tc, test_full_store_still_deletes);
-	tcase_add_test(tc, test_epoch_is_above_what_nodes_know);
-	tcase_add_test(tc, test_a_copied_scheduler_is_told_apart);
 	tcase_add_test(tc, test_report_about_anothers_sandbox);
 	tcase_add_test(tc, test_garbage_is_refused);
 	suite_add_tcase(suite, tc);

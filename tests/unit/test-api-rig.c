@@ -531,13 +531,13 @@ static void on_message(const void *data, size_t size, void *user)
 
 	ck_assert_ptr_nonnull(envelope);
 	ck_assert_uint_eq(envelope->version_major, LINK_VERSION_MAJOR);
-	node->highest_epoch = MAX(node->highest_epoch, envelope->epoch);
 	switch (envelope->body_case) {
 	case CROFT__ENVELOPE__BODY_ENROLL_RESULT:
 		take_enrolled(node, envelope->enroll_result);
 		break;
 	case CROFT__ENVELOPE__BODY_WELCOME:
 		node->welcome = true;
+		node->highest_epoch = MAX(node->highest_epoch, envelope->epoch);
 		node->telemetry_acked = envelope->welcome->telemetry_acked;
 		COPY(node->leader.lineage, envelope->welcome->lineage);
 		COPY(node->leader.run, envelope->welcome->run);

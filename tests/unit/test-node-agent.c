@@ -18,6 +18,7 @@
 #include "lib/loop.h"
 #include "lib/suite.h"
 #include "unit/test-node-rig.h"
+#include "wire/dispatch.h"
 
 #define SANDBOX "sandboxsandboxsandbo"
 
@@ -598,6 +599,51 @@ START_TEST(a_copied_scheduler_is_refused)
 }
 END_TEST
 
+static void refuse_all(const struct route *from, const char *user_id, const void *data, size_t size, void *user)
+{
+	struct envelope_head head = { .epoch = 9, .seq = 1 };
+	struct router *const *copy = user;
+	struct err err = ERR_NULL;
+	uint8_t *frame;
+
+	(void)user_id, (void)data;
+	(void)err_set(&err, FAIL_SCHEDULER_SPLIT, 0, "This is a copy.");
+	frame = envelope_pack_refused(&head, 1, &err, &size);
+	ck_assert_ptr_nonnull(frame);
+	(void)router_send(*copy, from, frame, size);
+	free(frame);
+}
+
+/* A copy listens at the first of two addresses, has the keys and refuses: the node goes on to the other. */
+START_TEST(a_node_that_a_copy_refuses_finds_the_first)
+{
+	CLEANUP_FREE char *text = NULL;
+	char path[PATH_MAX], line[1024];
+	struct router *copy = NULL;
+	struct err err = ERR_NULL;
+	struct rig rig;
+	const char *at;
+
+	rig_init(&rig);
+	rig_join(&rig);
+	ck_assert_int_eq(router_new(&copy, rig.base, rig.zmq,
+				 &(struct router_config){ .address = "tcp://127.0.0.1:*", .zap_domain = "croft", .keys = rig.keys },
+				 refuse_all, &copy, &err),
+		0);
+	(void)snprintf(path, sizeof(path), "%s/node", rig.state);
+	ck_assert_int_eq(file_read(path, 4096, &text, NULL), 0);
+	at = strstr(text, rig.address);
+	ck_assert_ptr_nonnull(at);
+	(void)snprintf(line, sizeof(line), "%.*s%s\nscheduler = %s", (int)(at - text), text, router_address(copy), at);
+	ck_assert_int_eq(file_replace(path, line, strlen(line), 0600), 0);
+	rig_launch(&rig);
+	rig_until(&rig, is_welcomed, NULL, "the first scheduler's welcome");
+	(void)rig_end(&rig, SIGKILL);
+	router_free(copy);
+	rig_deinit(&rig);
+}
+END_TEST
+
 START_TEST(one_torn_journal_costs_its_own_sandbox_only)
 {
 	struct sandbox_spec *spec;
@@ -656,6 +702,7 @@ int main(void)
 	tcase_add_loop_test(restarts, telemetry_of_a_cut_comes_complete_and_in_order, 0, 2);
 	tcase_add_test(restarts, one_torn_journal_costs_its_own_sandbox_only);
 	tcase_add_test(restarts, a_copied_scheduler_is_refused);
+	tcase_add_test(restarts, a_node_that_a_copy_refuses_finds_the_first);
 	suite_add_tcase(suite, life);
 	suite_add_tcase(suite, failures);
 	suite_add_tcase(suite, restarts);

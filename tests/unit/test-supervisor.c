@@ -490,13 +490,49 @@ START_TEST(test_destroy_before_create)
 }
 END_TEST
 
+static void welcome_as(uint64_t epoch, const char *lineage, const char *run)
+{
+	struct welcome welcome = { .node = "cccccccccccccccccccc", .pool = "pool", .heartbeat_ms = 1000, .greeting = epoch };
+
+	(void)snprintf(welcome.lineage, sizeof(welcome.lineage), "%s", lineage);
+	(void)snprintf(welcome.run, sizeof(welcome.run), "%s", run);
+	feed((struct sv_event){ .type = SV_EV_WELCOME, .epoch = epoch, .welcome = &welcome });
+}
+
 START_TEST(test_old_epoch_is_refused)
 {
 	drive(SV_RUNNING, NULL, 0);
-	create_unanswered("ddddddddddddddddddda", 1, 7, spec_make(100, NULL, 0), 0);
+	welcome_as(7, "", "");
 	ck_assert_uint_eq(find(SV_DO_SAVE_EPOCH)->epoch, 7);
 	destroy(1); /* of epoch 1 */
 	ck_assert_int_eq(find(SV_DO_SEND_REFUSED)->err->code, FAIL_STALE_EPOCH);
+	ck_assert_int_eq(state(), SV_RUNNING);
+	welcome_as(6, "", "");
+	ck_assert_int_eq(find(SV_DO_SEND_REFUSED)->err->code, FAIL_STALE_EPOCH);
+}
+END_TEST
+
+/* Who has a higher epoch says who it is before anything that it says is done, within a session too: else a copy would
+ * raise the epoch, and the scheduler that was obeyed be refused when it starts again. */
+START_TEST(test_a_higher_epoch_needs_a_welcome)
+{
+	drive(SV_RUNNING, NULL, 0);
+	create_unanswered("ddddddddddddddddddda", 1, 7, spec_make(100, NULL, 0), 0);
+	ck_assert_ptr_null(find(SV_DO_SAVE_EPOCH));
+	ck_assert_ptr_null(find(SV_DO_JOURNAL_WRITE));
+	ck_assert_ptr_null(find(SV_DO_SEND_REFUSED));
+	ck_assert_uint_eq(find(SV_DO_SEND_HELLO)->hello->highest_epoch, 1); /* it asks who that is */
+	create_unanswered("ddddddddddddddddddda", 1, 7, spec_make(100, NULL, 0), 0);
+	ck_assert_ptr_null(find(SV_DO_SEND_HELLO)); /* once */
+	ck_assert_ptr_null(find(SV_DO_JOURNAL_WRITE));
+	welcome_as(2, "llllllllllllllllllll", "rrrrrrrrrrrrrrrrrrrr"); /* the successor of what it obeyed */
+	ck_assert_uint_eq(find(SV_DO_SAVE_EPOCH)->epoch, 2);
+	ck_assert_str_eq(find(SV_DO_SAVE_EPOCH)->leader.run, "rrrrrrrrrrrrrrrrrrrr");
+	ck_assert_ptr_nonnull(find(SV_DO_SEND_INVENTORY));
+	welcome_as(7, "llllllllllllllllllll", "ssssssssssssssssssss");
+	ck_assert_uint_eq(find(SV_DO_SAVE_EPOCH)->epoch, 7);
+	create_unanswered("ddddddddddddddddddda", 1, 7, spec_make(100, NULL, 0), 0);
+	ck_assert_ptr_nonnull(find(SV_DO_JOURNAL_WRITE));
 	ck_assert_int_eq(state(), SV_RUNNING);
 }
 END_TEST
@@ -689,6 +725,7 @@ int main(void)
 	tcase_add_test(tcase, test_a_refused_create_leaves_no_record);
 	tcase_add_test(tcase, test_a_warm_vm_that_ended_as_it_was_taken);
 	tcase_add_test(tcase, test_old_epoch_is_refused);
+	tcase_add_test(tcase, test_a_higher_epoch_needs_a_welcome);
 	tcase_add_test(tcase, test_journal_failure);
 	tcase_add_test(tcase, test_unreadable_state_refuses_and_deletes_nothing);
 	tcase_add_test(tcase, test_torn_record_isolates_one_sandbox);

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who leads: a scheduler's epoch is above what nodes have obeyed, and one with a copy of another's store leads nobody who
+ * obeyed that one (docs/decisions/0023).
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "lib/suite.h"
+#include "test-api-rig.h"
+
+START_TEST(test_epoch_is_above_what_nodes_know)
+{
+	struct rig rig;
+	struct fake_node node;
+
+	rig_open(&rig);
+	node_join(&node, &rig);
+	node.highest_epoch = 4711;
+	node_connect(&node);
+	ck_assert(node.welcome);
+	ck_assert_uint_gt(rig.server->epoch, 4711);
+	ck_assert_uint_gt(node.highest_epoch, 4711);
+	node_close(&node);
+	rig_close(&rig);
+}
+END_TEST
+
+/* The store as it was, under another name or back in its place. */
+static void copy_store(const struct rig *rig, const char *from, const char *to)
+{
+	CLEANUP_FREE char *data = NULL;
+	char path[128];
+	size_t size = 0;
+
+	(void)snprintf(path, sizeof(path), "%s/%s", rig->dir, from);
+	ck_assert_int_eq(file_read(path, 64 << 20, &data, &size), 0);
+	(void)snprintf(path, sizeof(path), "%s/%s", rig->dir, to);
+	ck_assert_int_eq(file_replace(path, data, size, 0600), 0);
+}
+
+/* A scheduler that was started again listens elsewhere; a token says where. */
+static void call_again(struct fake_node *node, struct rig *rig)
+{
+	struct fake_node other;
+
+	node_token(&other, rig, rig->keys.provider);
+	memcpy(node->address, other.address, sizeof(node->address));
+	node_close(node);
+	node->refused = false;
+	node_connect(node);
+}
+
+static void expect_split(struct rig *rig, struct fake_node *node, const char *first)
+{
+	const uint64_t epoch = rig->server->epoch;
+
+	call_again(node, rig);
+	ck_assert(!node->welcome);
+	ck_assert_int_eq(node->refusal.code, FAIL_SCHEDULER_SPLIT);
+	ck_assert_str_eq(err_field(&node->refusal, "instance"), rig->server->run);
+	ck_assert_str_eq(err_field(&node->refusal, "first"), first);
+	ck_assert_uint_eq(rig->server->epoch, epoch); /* it does not outbid the first */
+}
+
+/* Copied while nobody ran, started _i times more than the first: the node obeyed the first, and the copy leads nobody. */
+START_TEST(test_a_copied_scheduler_is_told_apart)
+{
+	struct leader_mark first;
+	struct fake_node node;
+	struct rig rig;
+	uint64_t epoch;
+
+	rig_open(&rig);
+	node_join(&node, &rig);
+	rig_stop(&rig);
+	copy_store(&rig, "store.db", "copy"); /* a closed store is one file */
+	rig_start(&rig);
+	call_again(&node, &rig);
+	ck_assert(node.welcome); /* stopped in order, it may be elsewhere */
+	first = node.leader;
+	epoch = rig.server->epoch;
+	ck_assert_str_eq(first.run, rig.server->run);
+	rig_stop(&rig);
+	copy_store(&rig, "store.db", "original");
+	copy_store(&rig, "copy", "store.db");
+	rig_start(&rig);
+	for (int i = 0; i < _i; i++) {
+		rig_stop(&rig);
+		rig_start(&rig);
+	}
+	ck_assert_uint_eq(rig.server->epoch, epoch + (uint64_t)_i);
+	ck_assert_str_eq(rig.server->lineage, first.lineage);
+	expect_split(&rig, &node, first.run);
+	rig_stop(&rig);
+	/* the first, started again: no other has led since */
+	copy_store(&rig, "original", "store.db");
+	rig_start(&rig);
+	call_again(&node, &rig);
+	ck_assert(node.welcome);
+	node_close(&node);
+	rig_close(&rig);
+}
+END_TEST
+
+/* The store as kill -9 leaves it at this moment, in the file that is there (_i 0) or in another, as a copy is. */
+static void killed_now(struct rig *rig, bool is_copy)
+{
+	static const char *const files[] = { "store.db", "store.db-wal" };
+	CLEANUP_FREE char *data[2] = { NULL };
+	size_t size[2];
+	char path[128];
+
+	for (size_t i = 0; i < 2; i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s", rig->dir, files[i]);
+		ck_assert_int_eq(file_read(path, 64 << 20, &data[i], &size[i]), 0);
+	}
+	rig_stop(rig);
+	for (size_t i = 0; i < 2; i++) {
+		int fd;
+
+		(void)snprintf(path, sizeof(path), "%s/%s", rig->dir, files[i]);
+		if (is_copy)
+			(void)unlink(path);
+		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+		ck_assert_int_ge(fd, 0);
+		ck_assert_int_eq(write(fd, data[i], size[i]), (ssize_t)size[i]);
+		(void)close(fd);
+		free(TAKE(data[i]));
+	}
+}
+
+/* Copied while the first ran, which every start of the copy outbids: only where its store stands tells it from the first
+ * that was killed and started again. A restored backup of the copy may lead. */
+START_TEST(test_a_copy_of_a_running_scheduler_is_told_apart)
+{
+	struct leader_mark first;
+	struct fake_node node;
+	struct restored restored;
+	struct err err = ERR_NULL;
+	char path[128];
+	struct rig rig;
+
+	rig_open(&rig);
+	node_join(&node, &rig);
+	killed_now(&rig, false);
+	rig_start(&rig);
+	call_again(&node, &rig);
+	ck_assert(node.welcome); /* the first, killed */
+	first = node.leader;
+	killed_now(&rig, true);
+	for (int i = 0; i < 2; i++) {
+		rig_start(&rig);
+		ck_assert_uint_gt(rig.server->epoch, node.highest_epoch);
+		expect_split(&rig, &node, first.run);
+		rig_stop(&rig);
+	}
+	(void)snprintf(path, sizeof(path), "%s/backup", rig.dir);
+	ck_assert_msg(backup_state(&rig.options, path, &err) == 0, "%s", err.msg);
+	ck_assert_msg(restore_state(&rig.options, path, true, &restored, &err) == 0, "%s", err.msg);
+	rig_start(&rig);
+	call_again(&node, &rig);
+	ck_assert(node.welcome);
+	ck_assert_str_ne(node.leader.lineage, first.lineage);
+	node_close(&node);
+	rig_close(&rig);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("api-split");
+	TCase *tc = tcase_create("split");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, test_epoch_is_above_what_nodes_know);
+	tcase_add_loop_test(tc, test_a_copied_scheduler_is_told_apart, 0, 3);
+	tcase_add_test(tc, test_a_copy_of_a_running_scheduler_is_told_apart);
+	suite_add_tcase(suite, tc);
+	return suite_run(suite);
+}
