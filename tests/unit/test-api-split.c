@@ -142,6 +142,7 @@ START_TEST(test_a_copy_of_a_running_scheduler_is_told_apart)
 	struct err err = ERR_NULL;
 	char path[128];
 	struct rig rig;
+	uint64_t epoch;
 
 	rig_open(&rig);
 	node_join(&node, &rig);
@@ -160,7 +161,9 @@ START_TEST(test_a_copy_of_a_running_scheduler_is_told_apart)
 	(void)snprintf(path, sizeof(path), "%s/backup", rig.dir);
 	ck_assert_msg(backup_state(&rig.options, path, &err) == 0, "%s", err.msg);
 	ck_assert_msg(restore_state(&rig.options, path, true, &restored, &err) == 0, "%s", err.msg);
+	epoch = node.highest_epoch;
 	rig_start(&rig);
+	ck_assert_uint_gt(rig.server->epoch, epoch + 10000); /* numbers of its changes are above all that nodes have seen */
 	call_again(&node, &rig);
 	ck_assert(node.welcome);
 	ck_assert_str_ne(node.leader.lineage, first.lineage);
