@@ -21,6 +21,7 @@ struct session {
 	char id[SESSION_USER_SIZE];
 	uint64_t seq_in, seq_out;
 	int64_t told_usec; /* when HELLO_NEEDED was said last */
+	uint64_t known_at;  /* shell_node_changes() when its node was looked up last */
 	struct session *older; /* of the same key */
 	UT_hash_handle by_route, by_number, by_user;
 };
@@ -31,7 +32,7 @@ struct link {
 	struct router *router;
 	struct dispatch dispatch;
 	struct session *by_route, *by_number, *by_user; /* by_user: the newest of each key */
-	uint64_t last_session;
+	uint64_t last_session, n_removed;
 	struct event *sweep;
 };
 

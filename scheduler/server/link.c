@@ -67,6 +67,7 @@ static void session_remove(struct link *link, struct session *session)
 	}
 	HASH_DELETE(by_route, link->by_route, session);
 	HASH_DELETE(by_number, link->by_number, session);
+	link->n_removed++;
 	free(session);
 }
 
@@ -380,14 +381,17 @@ static void count_result(struct counters *counters, enum dispatch_result result)
 }
 
 /* A revoked node hears that it was revoked, whatever it says. */
-static bool is_revoked(const struct link *link, const struct session *session)
+static bool is_revoked(const struct link *link, struct session *session)
 {
+	const uint64_t changes = shell_node_changes(link->server->shell);
 	struct fleet_node_view view;
 
-	if (session->role != SENDER_NODE)
+	if (session->role != SENDER_NODE || session->known_at == changes)
 		return false;
-	return fleet_node_get(shell_fleet(link->server->shell), session->id, &view) < 0 ||
-	       view.record->revoked;
+	if (fleet_node_get(shell_fleet(link->server->shell), session->id, &view) < 0 || view.record->revoked)
+		return true;
+	session->known_at = changes;
+	return false;
 }
 
 static void refuse_revoked(struct link *link, struct session *session)
@@ -411,7 +415,7 @@ static void on_message(
 	struct envelope_head head;
 	struct err err = ERR_NULL;
 	enum dispatch_result result;
-	uint64_t number;
+	uint64_t number, n_removed;
 
 	link->server->counters.link_messages++;
 	if (!session)
@@ -421,9 +425,11 @@ static void on_message(
 		return;
 	}
 	number = session->number;
+	n_removed = link->n_removed;
 	call.message = (struct link_message){ .session = number, .id = session->id };
 	result = dispatch(&link->dispatch, data, size, session->role, 0, &call, &head, &err);
-	session = link_session(link, number); /* a handler may have found its route gone */
+	if (link->n_removed != n_removed)
+		session = link_session(link, number); /* a handler may have found its route gone */
 	if (session)
 		session->seq_in = MAX(session->seq_in, head.seq);
 	if (result == DISPATCH_OK)

@@ -113,6 +113,8 @@ int shell_load(struct shell *shell, struct err *reterr)
 
 	shell->fleet = fleet_free(shell->fleet);
 	shell->is_tight = false; /* the new one is told anew */
+	shell->node_changes++;
+	shell->tick_usec = 0; /* whatever is armed is armed anew */
 	fill_config(server, &config);
 	if (fleet_new(&shell->fleet, &config) < 0)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the fleet");

@@ -26,12 +26,15 @@ struct shell {
 	struct fleet *fleet;
 	struct held_list held, dead;
 	size_t n_held;
+	struct held *spare; /* zeroed, for the next step that says nothing; NULL: none */
 	bool is_releasing;
 	bool is_tight; /* as the fleet was told */
 	unsigned int tends;
 	struct err failure;
 	struct history history;
 	struct event *tick, *alive, *recover, *forget;
+	int64_t tick_usec, ticked_usec; /* for when `tick` is armed, INT64_MAX: not; and when it last was due */
+	uint64_t node_changes;          /* of who is a node, and who was revoked; from 1 */
 	int64_t alive_usec; /* when the loop was last seen to turn */
 };
 

@@ -15,6 +15,7 @@
 #include "server/link.h"
 #include "server/telemetry.h"
 
+#define TICK_USEC (10 * USEC_PER_MSEC)
 #define ALIVE_USEC (100 * USEC_PER_MSEC)
 #define STALL_USEC (500 * USEC_PER_MSEC)
 #define RECOVER_USEC (1 * USEC_PER_SEC)
@@ -32,8 +33,14 @@ static void arm(struct event *event, int64_t usec)
 	(void)event_add(event, &tv);
 }
 
+/* Each node has a timer of its own: those that are due within TICK_USEC are one turn of the loop. */
 static void arm_tick(struct shell *shell, int64_t next_usec)
 {
+	if (next_usec != INT64_MAX)
+		next_usec = MAX(next_usec, shell->ticked_usec + TICK_USEC);
+	if (next_usec == shell->tick_usec)
+		return; /* a heartbeat moves no timer */
+	shell->tick_usec = next_usec;
 	if (next_usec == INT64_MAX)
 		(void)event_del(shell->tick);
 	else
@@ -298,14 +305,36 @@ static bool has_nothing_to_say(const struct held *held, const struct ops *ops)
 	       ops->n == 0 && !ops->no_memory && !a->no_memory && !held->done;
 }
 
+/* Takes the operations of `extra` out of it. */
+static void append(struct ops *ops, struct ops *extra)
+{
+	for (size_t i = 0; i < extra->n && !ops->no_memory; i++) {
+		struct store_op *list = reallocarray(ops->list, ops->n + 1, sizeof(*list));
+
+		if (!list) {
+			ops->no_memory = true;
+			break;
+		}
+		ops->list = list;
+		ops->list[ops->n++] = extra->list[i];
+		extra->list[i].key = NULL;
+		extra->list[i].value = NULL;
+	}
+	ops->room = ops->n;
+	ops->no_memory |= extra->no_memory;
+	ops_deinit(extra);
+}
+
 void shell_step(struct shell *shell, const struct fleet_event *event, struct ops *extra,
 	shell_done done, void *user)
 {
-	struct held *held = calloc(1, sizeof(*held));
+	struct held *held = shell->spare ? shell->spare : calloc(1, sizeof(*held));
 	struct ops ops = { .n = 0 };
-	struct err err = ERR_NULL;
 
+	shell->spare = NULL;
 	if (!held) {
+		struct err err = ERR_NULL;
+
 		(void)err_set(&err, FAIL_NO_MEMORY, ENOMEM, "no memory for a change");
 		if (done)
 			done(&err, user);
@@ -313,28 +342,14 @@ void shell_step(struct shell *shell, const struct fleet_event *event, struct ops
 	}
 	held->done = done;
 	held->user = user;
+	shell->node_changes += event->type == FLEET_NODE_REVOKED;
 	fleet_step(shell->fleet, moment_now(), &shell->server->rng, event, &held->actions);
 	shell_log_notices(shell, &held->actions);
 	arm_tick(shell, held->actions.next_usec);
 	encode_puts(&held->actions, &ops);
 	held->tell = held->actions.n_puts > 0;
-	if (extra) {
-		for (size_t i = 0; i < extra->n && !ops.no_memory; i++) {
-			struct store_op *list = reallocarray(ops.list, ops.n + 1, sizeof(*list));
-
-			if (!list) {
-				ops.no_memory = true;
-				break;
-			}
-			ops.list = list;
-			ops.list[ops.n++] = extra->list[i];
-			extra->list[i].key = NULL;
-			extra->list[i].value = NULL;
-		}
-		ops.room = ops.n;
-		ops.no_memory |= extra->no_memory;
-		ops_deinit(extra);
-	}
+	if (extra)
+		append(&ops, extra);
 	if (err_is_set(&shell->failure)) { /* the fleet refused by itself; nothing may be written */
 		for (size_t i = 0; i < held->actions.n_replies; i++)
 			api_on_reply(shell->server->api, &held->actions.replies[i]);
@@ -342,7 +357,13 @@ void shell_step(struct shell *shell, const struct fleet_event *event, struct ops
 			done(&shell->failure, user);
 		held_free(held);
 	} else if (has_nothing_to_say(held, &ops)) {
-		held_free(held);
+		if (!shell->spare) { /* as most: the next one takes it */
+			fleet_actions_clear(&held->actions);
+			memset(held, 0, sizeof(*held));
+			shell->spare = held;
+		} else {
+			held_free(held);
+		}
 	} else {
 		enqueue(shell, held, &ops);
 	}
@@ -419,6 +440,8 @@ static void on_tick(evutil_socket_t fd, short what, void *user)
 	(void)fd;
 	(void)what;
 	discount_stall(shell);
+	shell->ticked_usec = clock_monotonic_usec();
+	shell->tick_usec = INT64_MAX; /* it is armed no more */
 	shell_step(shell, &event, NULL, NULL, NULL);
 }
 
@@ -490,6 +513,8 @@ int shell_new(struct shell **ret, struct server *server, struct err *reterr)
 	if (!shell)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the shell");
 	shell->server = server;
+	shell->node_changes = 1;
+	shell->tick_usec = INT64_MAX;
 	TAILQ_INIT(&shell->held);
 	TAILQ_INIT(&shell->dead);
 	shell->tick = event_new(server->base, -1, 0, on_tick, shell);
@@ -523,6 +548,7 @@ void shell_free(struct shell *shell)
 		return;
 	free_list(&shell->held);
 	free_list(&shell->dead);
+	free(shell->spare);
 	(void)fleet_free(shell->fleet);
 	if (shell->tick)
 		event_free(shell->tick);
@@ -549,6 +575,11 @@ const struct err *shell_failure(const struct shell *shell)
 bool shell_is_tight(const struct shell *shell)
 {
 	return store_is_tight(shell->server->store);
+}
+
+uint64_t shell_node_changes(const struct shell *shell)
+{
+	return shell->node_changes;
 }
 
 size_t shell_held(const struct shell *shell)

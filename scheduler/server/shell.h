@@ -34,5 +34,7 @@ const struct fleet *shell_fleet(const struct shell *shell);
 const struct err *shell_failure(const struct shell *shell);
 /* The disk is full: what only ends something is taken, what makes something is not. */
 bool shell_is_tight(const struct shell *shell);
+/* Rises whenever a node may have been revoked or be gone. */
+uint64_t shell_node_changes(const struct shell *shell);
 /* Batches that are not durable yet. */
 size_t shell_held(const struct shell *shell);
