@@ -70,9 +70,12 @@ static int close_others(struct step_context *context)
 	return close_range(from, UINT_MAX, 0) < 0 ? -errno : 0;
 }
 
+/* Its bytes too: clearenv() alone forgets where they are. */
 static int clear_environment(struct step_context *context)
 {
 	(void) context;
+	for (char **entry = environ; entry && *entry; entry++)
+		explicit_bzero(*entry, strlen(*entry));
 	return clearenv() == 0 ? 0 : -ENOMEM;
 }
 

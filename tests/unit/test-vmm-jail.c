@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/kvm.h>
@@ -160,6 +161,23 @@ START_TEST(whatever_is_not_in_the_table_ends_the_process_with_its_number)
 		n++;
 	}
 	ck_assert_int_gt(n, 390);
+}
+END_TEST
+
+/* A row of any of these would undo what the jail is for, whatever its reason says. */
+START_TEST(nothing_opens_executes_listens_or_looks_at_another_process)
+{
+	static const long never[] = { SYS_open, SYS_openat, SYS_openat2, SYS_open_by_handle_at, SYS_creat, SYS_execve, SYS_execveat,
+		SYS_fork, SYS_vfork, SYS_unshare, SYS_setns, SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_move_mount,
+		SYS_unlink, SYS_unlinkat, SYS_rename, SYS_renameat2, SYS_link, SYS_symlink, SYS_mkdir, SYS_mknod, SYS_chmod, SYS_fchmod,
+		SYS_chown, SYS_fchown, SYS_bind, SYS_listen, SYS_sendmsg, SYS_sendmmsg, SYS_kill, SYS_rt_sigqueueinfo, SYS_pidfd_open,
+		SYS_pidfd_getfd, SYS_pidfd_send_signal, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp,
+		SYS_setuid, SYS_setresuid, SYS_capset, SYS_bpf, SYS_io_uring_setup, SYS_io_uring_enter, SYS_userfaultfd, SYS_keyctl,
+		SYS_add_key, SYS_perf_event_open, SYS_init_module, SYS_finit_module, SYS_kexec_load, SYS_reboot, SYS_personality,
+		SYS_modify_ldt, SYS_arch_prctl, SYS_shmat, SYS_dup2, SYS_dup3 };
+
+	for (size_t i = 0; i < ARRAY_LEN(never); i++)
+		ck_assert_msg(!is_in_table(THREAD_START, never[i]), "call %ld is in the table", never[i]);
 }
 END_TEST
 
@@ -390,8 +408,11 @@ static void run_vmm(const struct jailed *vmm, const struct how *how, int control
 		_exit(103);
 	for (size_t i = 0; i < ARRAY_LEN(how->more) && how->more[i]; i++)
 		argv[n++] = how->more[i];
+	if (how->as_root && setgroups(2, (const gid_t[]) { 5, 6 }) < 0)
+		_exit(104);
 	if (!how->as_root)
 		be_ordinary(vmm);
+	(void) setenv("CROFT_TEST", "secret", 1);
 	if (how->without_user_ns)
 		forbid_user_namespaces();
 	(void) execveat(file, "", (char *const *) (uintptr_t) argv, environ, AT_EMPTY_PATH);
@@ -473,7 +494,21 @@ static const char *status_line(const struct jailed *vmm, const char *key)
 	ck_assert_int_eq(file_read(path, 65536, &text, NULL), 0);
 	line = strstr(text, key);
 	ck_assert_ptr_nonnull(line);
-	ck_assert_int_eq(sscanf(line + strlen(key), " %127[^\n]", value), 1);
+	line += strlen(key) + 1; /* a tab */
+	(void) snprintf(value, sizeof(value), "%.*s", (int) strcspn(line, "\n"), line);
+	free(text);
+	return value;
+}
+
+/* A file of /proc/PID; static. */
+static const char *proc_text(const struct jailed *vmm, const char *name)
+{
+	static char value[128];
+	char path[64], *text = NULL;
+
+	(void) snprintf(path, sizeof(path), "/proc/%d/%s", (int) vmm->pid, name);
+	ck_assert_int_eq(file_read(path, sizeof(value) - 1, &text, NULL), 0);
+	(void) snprintf(value, sizeof(value), "%s", text);
 	free(text);
 	return value;
 }
@@ -486,6 +521,9 @@ static void check_from_outside(const struct jailed *vmm)
 	DIR *dir;
 	int n = 0;
 
+	(void) snprintf(path, sizeof(path), "/proc/%d/mem", (int) vmm->pid);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_uint_eq(st.st_uid, 0); /* no-dump */
 	(void) snprintf(path, sizeof(path), "/proc/%d/fd", (int) vmm->pid);
 	dir = opendir(path);
 	ck_assert_ptr_nonnull(dir);
@@ -519,16 +557,60 @@ static void check_from_outside(const struct jailed *vmm)
 	}
 }
 
+/* Soft and hard, so that it cannot be taken back. */
+static void check_limits(const struct jailed *vmm)
+{
+	static const struct {
+		const char *name;
+		__rlimit_resource_t resource;
+		rlim_t max;
+	} limits[] = { { "Max core file size", RLIMIT_CORE, 0 }, { "Max open files", RLIMIT_NOFILE, 2048 },
+		{ "Max locked memory", RLIMIT_MEMLOCK, 0 }, { "Max msgqueue size", RLIMIT_MSGQUEUE, 0 },
+		{ "Max nice priority", RLIMIT_NICE, 0 }, { "Max realtime priority", RLIMIT_RTPRIO, 0 } };
+	char path[64], line[80], *text = NULL;
+
+	(void) snprintf(path, sizeof(path), "/proc/%d/limits", (int) vmm->pid);
+	ck_assert_int_eq(file_read(path, 65536, &text, NULL), 0);
+	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+		struct rlimit ours;
+		unsigned long max;
+
+		ck_assert_int_eq(getrlimit(limits[i].resource, &ours), 0);
+		max = (unsigned long) MIN(ours.rlim_max, limits[i].max);
+		(void) snprintf(line, sizeof(line), "%-25s %-20lu %-20lu ", limits[i].name, max, max);
+		ck_assert_msg(strstr(text, line) != NULL, "no line \"%s\" in\n%s", line, text);
+	}
+	free(text);
+}
+
+/* Nothing is left of what it was started with. */
+static void check_environment(const struct jailed *vmm)
+{
+	char path[64], *text = NULL;
+	size_t n = 0;
+
+	(void) snprintf(path, sizeof(path), "/proc/%d/environ", (int) vmm->pid);
+	ck_assert_int_eq(file_read(path, 1 << 20, &text, &n), 0);
+	ck_assert_uint_gt(n, 0);
+	for (size_t i = 0; i < n; i++)
+		if (text[i] != '\0')
+			ck_abort_msg("its environment has \"%s\"", text + i);
+	free(text);
+}
+
 static void check_confined(const struct jailed *vmm)
 {
+	check_limits(vmm);
 	ck_assert_str_eq(status_line(vmm, "\nNoNewPrivs:"), "1");
 	ck_assert_str_eq(status_line(vmm, "\nSeccomp:"), "2");
 	ck_assert_str_eq(status_line(vmm, "\nCapPrm:"), "0000000000000000");
 	ck_assert_str_eq(status_line(vmm, "\nCapEff:"), "0000000000000000");
 	ck_assert_str_eq(status_line(vmm, "\nCapBnd:"), "0000000000000000");
 	ck_assert_str_eq(status_line(vmm, "\nCapAmb:"), "0000000000000000");
-	if (geteuid() == 0)
+	if (geteuid() == 0) {
+		check_environment(vmm);
 		check_from_outside(vmm);
+	}
 }
 
 static bool has_user_namespaces(void)
@@ -567,7 +649,9 @@ START_TEST(every_step_is_applied_and_seen_from_outside)
 	if (_i == 1) {
 		ck_assert_str_eq(status_line(&vmm, "\nUid:"), "54321\t54321\t54321\t54321");
 		ck_assert_str_eq(status_line(&vmm, "\nGid:"), "54322\t54322\t54322\t54322");
+		ck_assert_str_eq(status_line(&vmm, "\nGroups:"), " ");
 	}
+	ck_assert_str_eq(proc_text(&vmm, "oom_score_adj"), "500\n");
 	croft__vmm_message__free_unpacked(message, NULL);
 	ck_assert_int_eq(kill(vmm.pid, SIGTERM), 0);
 	ck_assert_int_eq(wait_end(&vmm), 17);
@@ -821,6 +905,7 @@ int main(void)
 	tcase_set_timeout(filters, 300);
 	tcase_set_timeout(jail, 300);
 	if (!CROFT_SANITIZED) { /* a sanitizer's run-time does what the filters forbid */
+		tcase_add_test(filters, nothing_opens_executes_listens_or_looks_at_another_process);
 		tcase_add_loop_test(filters, whatever_is_not_in_the_table_ends_the_process_with_its_number, 0, THREAD_MAX_);
 		tcase_add_loop_test(filters, allowed_calls_are_allowed_for_their_arguments_only, 0, ARRAY_LEN(near_misses));
 		tcase_add_loop_test(filters, there_is_no_way_around_the_handler, 0, 3 * THREAD_MAX_);
