@@ -4,8 +4,9 @@
  * inflated do nothing; statistics.
  */
 #include <check.h>
-#include <linux/virtio_balloon.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/virtio_balloon.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -340,6 +341,34 @@ START_TEST(hostile_statistics)
 }
 END_TEST
 
+/* A restored VM's balloon holds what it held. */
+START_TEST(restored)
+{
+	struct balloon_state state, again;
+	struct balloon_device other;
+
+	driver_start(&driver, F(STATS_VQ));
+	send_range(INFLATE, FIRST, 5);
+	send_range(INFLATE, FIRST + 100, 70);
+	balloon_set_target(&balloon, 80);
+	ck_assert_int_eq(balloon_save(&balloon, &state), 0);
+	ck_assert_int_eq(balloon_init(&other, &loop, &driver.memory), 0);
+	ck_assert_int_eq(balloon_load(&other, &state), 0);
+	ck_assert_uint_eq(balloon_stats(&other).pages, 75);
+	ck_assert_uint_eq(balloon_stats(&other).target_pages, 80);
+	ck_assert_int_eq(balloon_save(&other, &again), 0);
+	ck_assert_uint_eq(again.held_size, state.held_size);
+	ck_assert_mem_eq(again.held, state.held, state.held_size);
+	again.held_size--;
+	ck_assert_int_eq(balloon_load(&other, &again), -EINVAL);
+	state.stats_buffer = UINT16_MAX;
+	ck_assert_int_eq(balloon_load(&other, &state), -EINVAL);
+	balloon_deinit(&other);
+	free(state.held);
+	free(again.held);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
 	Suite *suite = suite_create("vmm-balloon");
@@ -356,6 +385,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, target);
 	tcase_add_test(tcase, guest_statistics);
 	tcase_add_test(tcase, hostile_statistics);
+	tcase_add_test(tcase, restored);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

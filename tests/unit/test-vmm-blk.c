@@ -26,7 +26,7 @@ static int64_t now;
 #define RANGES_AT (DRIVER_DATA + 0x1000)
 #define BUFFER_AT (DRIVER_DATA + 0x10000)
 
-/* In the place of libc's: what a power cut would leave, as a number. */
+/* In the place of libc's. What a power cut would leave, as a number. */
 static unsigned int n_syncs;
 static bool sync_fails;
 
@@ -36,6 +36,37 @@ int fdatasync(int fd)
 	n_syncs++;
 	errno = EIO;
 	return sync_fails ? -1 : 0;
+}
+
+/* And a host that moves at most so many bytes at once. */
+static size_t most_at_once = SIZE_MAX;
+
+static ssize_t move_some(int fd, const struct iovec *iov, int n, off_t at, bool is_write)
+{
+	size_t done = 0;
+
+	for (int i = 0; i < n && done < most_at_once; i++) {
+		size_t size = MIN(iov[i].iov_len, most_at_once - done);
+		ssize_t moved = is_write ? pwrite(fd, iov[i].iov_base, size, at + (off_t) done) :
+			pread(fd, iov[i].iov_base, size, at + (off_t) done);
+
+		if (moved < 0)
+			return -1;
+		done += (size_t) moved;
+		if ((size_t) moved < size)
+			break;
+	}
+	return (ssize_t) done;
+}
+
+ssize_t preadv(int fd, const struct iovec *iov, int n, off_t at)
+{
+	return move_some(fd, iov, n, at, false);
+}
+
+ssize_t pwritev(int fd, const struct iovec *iov, int n, off_t at)
+{
+	return move_some(fd, iov, n, at, true);
 }
 
 static int64_t fake_clock(void)
@@ -182,6 +213,47 @@ START_TEST(write_through)
 	driver_start(&driver, BOTH);
 	ck_assert_uint_eq(send_request(VIRTIO_BLK_T_FLUSH, "", 0), VIRTIO_BLK_S_IOERR);
 	sync_fails = false;
+}
+END_TEST
+
+/* A request of three sectors in buffers of odd sizes, while the host moves `most_at_once` bytes: byte for byte. */
+static uint8_t transfer(bool is_write)
+{
+	static const uint32_t sizes[] = { 100, 1, 700, 735 }; /* 1536 */
+	struct virtio_blk_outhdr head = { .type = is_write ? VIRTIO_BLK_T_OUT : VIRTIO_BLK_T_IN, .sector = 5 };
+	unsigned int flags = D_NEXT | (is_write ? 0 : D_WRITE), i = 1;
+	uint64_t at = BUFFER_AT;
+
+	memcpy(driver_at(&driver, DRIVER_DATA), &head, sizeof(head));
+	driver_set_desc(&driver, 0, 0, DRIVER_DATA, 16, D_NEXT, 1);
+	for (size_t k = 0; k < ARRAY_LEN(sizes); k++, i++) {
+		driver_set_desc(&driver, 0, i, at, sizes[k], flags, i + 1);
+		at += sizes[k];
+	}
+	driver_set_desc(&driver, 0, i, STATUS_AT, 1, D_WRITE, 0);
+	driver_push(&driver, 0, 0);
+	ck_assert_int_eq(blk_serve(&blk), -1);
+	ck_assert_int_eq(driver_pop(&driver, 0, NULL), is_write ? 1 : 1537);
+	return *(uint8_t *) driver_at(&driver, STATUS_AT);
+}
+
+START_TEST(short_reads_and_writes)
+{
+	static const size_t mosts[] = { 1, 99, 100, 101, 512, 800, 1535, 1536 };
+	uint8_t *bytes = driver_at(&driver, BUFFER_AT), on_disk[1536];
+
+	driver_start(&driver, BOTH);
+	most_at_once = mosts[_i];
+	for (size_t i = 0; i < sizeof(on_disk); i++)
+		bytes[i] = (uint8_t) (i * 7 + i / 251);
+	ck_assert_uint_eq(transfer(true), VIRTIO_BLK_S_OK);
+	ck_assert_int_eq(fd_pread_all(disk_fd, on_disk, sizeof(on_disk), 5 * BLK_SECTOR), 0);
+	ck_assert_mem_eq(on_disk, bytes, sizeof(on_disk));
+	ck_assert(holds(4, 1, 0xaa) && holds(8, 1, 0xaa));
+	memset(bytes, 0, sizeof(on_disk));
+	ck_assert_uint_eq(transfer(false), VIRTIO_BLK_S_OK);
+	ck_assert_mem_eq(bytes, on_disk, sizeof(on_disk));
+	most_at_once = SIZE_MAX;
 }
 END_TEST
 
@@ -442,6 +514,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, discard);
 	tcase_add_test(tcase, write_zeroes);
 	tcase_add_test(tcase, write_through);
+	tcase_add_loop_test(tcase, short_reads_and_writes, 0, 8);
 	tcase_add_loop_test(tcase, many_ranges, 0, 2);
 	tcase_add_loop_test(tcase, refused, 0, ARRAY_LEN(bad_ranges));
 	tcase_add_test(tcase, refused_otherwise);

@@ -272,6 +272,7 @@ HEAD(entry_max, i->head.e_entry = UINT64_MAX)
 HEAD(low, i->segments[1].p_paddr = 0xff000)
 HEAD(zero_page, i->segments[1].p_paddr = LAYOUT_BOOT_PARAMS)
 HEAD(beyond, i->segments[1].p_paddr = (64 << 20) - 0x1000)
+HEAD(beyond_empty, i->segments[1].p_paddr = (64 << 20) - 0x1000; i->segments[1].p_filesz = 0)
 HEAD(far_beyond, i->segments[1].p_paddr = UINT64_C(1) << 40)
 HEAD(wraps, i->segments[1].p_paddr = UINT64_MAX - 0x100)
 HEAD(overlap, i->segments[1].p_paddr = SEGMENT_AT + 0xfff)
@@ -295,7 +296,8 @@ static const struct {
 	ROW(phentsize, INVALID), ROW(phnum_0, INVALID), ROW(phnum_max, INVALID), ROW(phoff_max, TRUNCATED),
 	ROW(phoff_wraps, TRUNCATED), ROW(phoff_end, TRUNCATED), ROW(nothing, INVALID), ROW(entry_outside, INVALID),
 	ROW(entry_data, INVALID), ROW(entry_bss, INVALID), ROW(entry_max, INVALID), ROW(low, INVALID),
-	ROW(zero_page, INVALID), ROW(beyond, INVALID), ROW(far_beyond, INVALID), ROW(wraps, INVALID),
+	ROW(zero_page, INVALID), ROW(beyond, INVALID), ROW(beyond_empty, INVALID),
+	ROW(far_beyond, INVALID), ROW(wraps, INVALID),
 	ROW(overlap, INVALID), ROW(same, INVALID), ROW(file_over_memory, INVALID), ROW(file_size_max, INVALID),
 	ROW(both_max, TOO_LARGE), ROW(memory_max, TOO_LARGE), ROW(huge, TOO_LARGE), ROW(offset_max, TRUNCATED),
 	ROW(offset_end, TRUNCATED), ROW(offset_wraps, TRUNCATED) };

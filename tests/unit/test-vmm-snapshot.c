@@ -72,7 +72,8 @@ static struct vm_state *make_state(unsigned int n_vcpus)
 			.queue_index = 2, .interrupt_status = 1, .config_generation = 3, .n_queues = 3 };
 		for (int q = 0; q < 3; q++)
 			virtio->device.queues[q] = (struct queue_state) { .size = 256, .desc = 0x1000, .avail = 0x2000,
-				.used = 0x3000, .is_ready = true, .next_avail = 65535, .next_used = 7, .signalled_used = 8 };
+				.used = 0x3000, .is_ready = true, .is_broken = q == 1, .next_avail = 65535, .next_used = 7,
+				.signalled_used = 8 };
 	}
 	state->devices[0].sectors = 2048;
 	state->devices[0].is_read_only = true;
@@ -339,6 +340,13 @@ START_TEST(memory_goes_out_and_comes_back)
 	/* given back: as it was when it was restored */
 	ck_assert_int_eq(memory_discard(&restored, PAGE, PAGE), 0);
 	ck_assert_mem_eq(guest_map(&restored, places[1], PAGE), pages[1], PAGE);
+	/* neighbours in the file that the gap separates, too */
+	ck_assert(memory_offset(&restored, places[3], PAGE, &before));
+	for (size_t i = 3; i <= 4; i++)
+		memset(guest_map(&restored, places[i], PAGE), 0xcc, PAGE);
+	ck_assert_int_eq(memory_discard(&restored, before, 2 * PAGE), 0);
+	for (size_t i = 3; i <= 4; i++)
+		ck_assert_mem_eq(guest_map(&restored, places[i], PAGE), pages[i], PAGE);
 	memory_deinit(&restored);
 	memory_deinit(&memory);
 	(void) close(fd);
@@ -391,7 +399,8 @@ START_TEST(a_device_in_no_possible_state_is_refused)
 {
 	static const struct device_state good = { .id = 99, .status = 15, .driver_features = FEATURE_VERSION_1 | 2,
 		.n_queues = 2, .queues = { { .size = 8, .desc = 0x1000, .avail = 0x2000, .used = 0x3000, .is_ready = true,
-			.next_avail = 65535, .next_used = 3, .signalled_used = 2 } } };
+			.next_avail = 65535, .next_used = 3, .signalled_used = 2 },
+			{ .size = 4, .desc = 0x4000, .avail = 0x5000, .used = 0x6000, .is_ready = true, .is_broken = true } } };
 	struct device_state bad[] = { good, good, good, good, good, good, good }, back;
 	struct memory memory = MEMORY_NULL;
 	struct device device;

@@ -251,6 +251,37 @@ START_TEST(stream_to_guest)
 }
 END_TEST
 
+/* Two that have much to send take turns: neither fills all of the guest's buffers. */
+START_TEST(streams_take_turns)
+{
+	static const uint8_t much[40 * RX_BUFFER];
+	struct virtio_vsock_hdr header = packet(VIRTIO_VSOCK_OP_REQUEST);
+	int listen_fd, fds[2] = { open_from_guest(&listen_fd) };
+	unsigned int counts[2] = { 0 };
+
+	header.src_port++;
+	send_packet(header, NULL, 0);
+	(void) expect(VIRTIO_VSOCK_OP_RESPONSE);
+	fds[1] = host_accept(listen_fd);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(fd_write_all(fds[i], much, sizeof(much)), 0);
+	run();
+	for (unsigned int i = 0; i < DRIVER_N; i++) /* whoever was seen first may have had these */
+		ck_assert_int_ge(receive_into(&header, NULL, false), 0);
+	run();
+	for (unsigned int i = 0; i < DRIVER_N; i++)
+		give_rx(i, RX_BUFFER);
+	run();
+	while (receive_into(&header, NULL, false) >= 0)
+		counts[header.dst_port - GUEST_PORT] += header.op == VIRTIO_VSOCK_OP_RW;
+	ck_assert_uint_eq(counts[0] + counts[1], DRIVER_N);
+	ck_assert_uint_le(counts[0] > counts[1] ? counts[0] - counts[1] : counts[1] - counts[0], 1);
+	for (int i = 0; i < 2; i++)
+		(void) fd_close(fds[i]);
+	(void) fd_close(listen_fd);
+}
+END_TEST
+
 /* ---- closing ---- */
 
 START_TEST(host_half_closes)
@@ -463,6 +494,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, credit_request_is_answered);
 	tcase_add_loop_test(tcase, stream_to_host, 0, STREAMS + 1);
 	tcase_add_loop_test(tcase, stream_to_guest, 0, STREAMS + 1);
+	tcase_add_test(tcase, streams_take_turns);
 	tcase_add_test(tcase, host_half_closes);
 	tcase_add_test(tcase, guest_half_closes);
 	tcase_add_test(tcase, guest_stops_reading);
