@@ -37,6 +37,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define CONDITIONS_MAX 3
+#define REASON_MIN 3
 #define INSTRUCTIONS_MAX 4096
 
 enum { S = 1 << THREAD_START, L = 1 << THREAD_LOOP, V = 1 << THREAD_VCPU, D = 1 << THREAD_DISK };
@@ -80,6 +81,8 @@ static int add_rows(scmp_filter_ctx filter, enum thread_kind kind, bool others, 
 
 		if (number == __NR_SCMP_ERROR)
 			return fail(row->name, ENOSYS);
+		if (strlen(row->reason) < REASON_MIN)
+			return fail("a row says no reason", EINVAL);
 		if (((row->threads & 1u << kind) == 0) != others)
 			continue;
 		r = seccomp_rule_add_array(filter, is_counting && row->seen != HOT ? SCMP_ACT_TRACE(mark) : SCMP_ACT_ALLOW,

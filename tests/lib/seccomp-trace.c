@@ -23,6 +23,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "thread.h"
+
 #define ROWS_MAX 4096
 #define KINDS_MAX 16
 #define OPTIONS                                                                                                        \
@@ -31,20 +33,11 @@
 struct trace {
 	const char *count_path, *thread;
 	long force; /* -1: nothing */
+	bool is_told;
+	sigset_t before; /* the mask that the program gets */
 	pid_t pid;
 	unsigned long counts[KINDS_MAX][ROWS_MAX];
 };
-
-/* Set by the signal handler: the one that tells us, and one that is meant for the program. */
-static volatile sig_atomic_t is_told, to_forward;
-
-static void on_signal(int number)
-{
-	if (number == SIGUSR1)
-		is_told = 1;
-	else
-		to_forward = number;
-}
 
 static int usage(void)
 {
@@ -97,7 +90,7 @@ static void handle_stop(struct trace *trace, pid_t tid, int status)
 {
 	enum __ptrace_request how = PTRACE_CONT;
 	int sig = WSTOPSIG(status), event = status >> 16;
-	bool is_ours = is_told && trace->force >= 0 && is_named(trace->pid, tid, trace->thread);
+	bool is_ours = trace->is_told && trace->force >= 0 && is_named(trace->pid, tid, trace->thread);
 
 	if (event == PTRACE_EVENT_SECCOMP)
 		count(trace, tid);
@@ -113,32 +106,40 @@ static void handle_stop(struct trace *trace, pid_t tid, int status)
 	(void) ptrace(how, tid, NULL, sig);
 }
 
-static int run(struct trace *trace)
+/* All that waits; true when the program has ended, with *ret_status. */
+static bool take_stops(struct trace *trace, int *ret_status)
 {
-	bool has_told = false;
+	int status;
+	pid_t tid;
 
-	for (;;) {
-		int status;
-		pid_t tid;
-
-		if (is_told && !has_told) {
-			has_told = true;
-			interrupt_threads(trace);
-		}
-		if (to_forward) {
-			(void) kill(trace->pid, to_forward);
-			to_forward = 0;
-		}
-		tid = waitpid(-1, &status, __WALL);
-		if (tid < 0 && errno == EINTR)
-			continue;
-		if (tid < 0)
-			return 125;
-		if (WIFSTOPPED(status))
+	while ((tid = waitpid(-1, &status, __WALL | WNOHANG)) > 0) {
+		if (WIFSTOPPED(status)) {
 			handle_stop(trace, tid, status);
-		else if (tid == trace->pid)
-			return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+		} else if (tid == trace->pid) {
+			*ret_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+			return true;
+		}
 	}
+	*ret_status = 125;
+	return tid < 0;
+}
+
+/* Signals are taken here and nowhere else: none is lost between a look and a wait. */
+static int run(struct trace *trace, const sigset_t *signals)
+{
+	int status;
+
+	while (!take_stops(trace, &status)) {
+		int number = sigwaitinfo(signals, NULL);
+
+		if (number == SIGUSR1 && !trace->is_told) {
+			trace->is_told = true;
+			interrupt_threads(trace);
+		} else if (number > 0 && number != SIGUSR1 && number != SIGCHLD) {
+			(void) kill(trace->pid, number);
+		}
+	}
+	return status;
 }
 
 static int write_counts(const struct trace *trace)
@@ -154,12 +155,13 @@ static int write_counts(const struct trace *trace)
 	return fclose(file) == 0 ? 0 : 125;
 }
 
-static pid_t start(char **argv)
+static pid_t start(const struct trace *trace, char **argv)
 {
 	pid_t pid = fork();
 	int status;
 
 	if (pid == 0) {
+		(void) sigprocmask(SIG_SETMASK, &trace->before, NULL);
 		(void) raise(SIGSTOP);
 		(void) execvp(argv[0], argv);
 		_exit(127);
@@ -172,8 +174,9 @@ static pid_t start(char **argv)
 
 int main(int argc, char **argv)
 {
+	static const int taken[] = { SIGCHLD, SIGUSR1, SIGTERM, SIGINT, SIGHUP, SIGPIPE, VCPU_SIGNAL };
 	static struct trace trace = { .force = -1, .thread = "" };
-	struct sigaction action = { .sa_handler = on_signal };
+	sigset_t signals;
 	int at = 1, result;
 
 	for (; at + 1 < argc && strcmp(argv[at], "--") != 0; at += 2) {
@@ -188,13 +191,14 @@ int main(int argc, char **argv)
 	}
 	if (at + 1 >= argc)
 		return usage();
-	(void) sigaction(SIGUSR1, &action, NULL); /* no SA_RESTART: waitpid() is to return */
-	(void) sigaction(SIGTERM, &action, NULL);
-	(void) sigaction(SIGINT, &action, NULL);
-	trace.pid = start(argv + at + 1);
+	(void) sigemptyset(&signals);
+	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+		(void) sigaddset(&signals, taken[i]);
+	(void) sigprocmask(SIG_BLOCK, &signals, &trace.before);
+	trace.pid = start(&trace, argv + at + 1);
 	if (trace.pid < 0)
 		return 125;
-	result = run(&trace);
+	result = run(&trace, &signals);
 	if (trace.count_path && write_counts(&trace) != 0)
 		return 125;
 	return result;

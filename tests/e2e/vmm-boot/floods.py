@@ -76,7 +76,7 @@ def connects(env, name, n):
     witness = Witness(env)
     guest = Guest(env, name, "serve")
     guest.wait_probe("serve")
-    before = rss_mib(guest.vmm.process.pid)
+    before = rss_mib(guest.vmm.pid)
     # R104: no room in the backlog: a reset for each, and nobody waits for the host's process
     listener = Listener(guest, 5, 0)
     accepted, refused, _, asked = flood(guest, 100)
@@ -88,7 +88,7 @@ def connects(env, name, n):
     heard = len(witness.times)
     accepted, refused, highest, asked = flood(guest, n)
     heard = len(witness.times) - heard
-    after = rss_mib(guest.vmm.process.pid)
+    after = rss_mib(guest.vmm.pid)
     env.note("%d connects: %d accepted, %d refused, at most %d at once; RSS %d MiB, then %d; meanwhile %d answers of its control "
              "socket and %d of its neighbour, the slowest %.2f s" % (n, accepted, refused, highest, before, after, asked, heard,
                                                                     witness.end()))
@@ -139,13 +139,13 @@ def case_long_console(env):
     while not serves(guest):
         assert time.monotonic() < until, "it does not serve"
         time.sleep(0.5)
-    before = rss_mib(guest.vmm.process.pid)
+    before = rss_mib(guest.vmm.pid)
     s = guest.vmm.vsock(18, timeout=7200)
     s.sendall(b"%d\n" % mib)
     assert read_exactly(s, 5) == b"done\n"
     stats = guest.vmm.stats()
     assert stats["console_bytes"] >= mib << 20 and stats["console_dropped"] >= stats["console_bytes"] - (1 << 20) - (1 << 18), stats
-    assert rss_mib(guest.vmm.process.pid) - before < 32
+    assert rss_mib(guest.vmm.pid) - before < 32
     assert ask(guest, 14, b"\n")
     env.note("%d bytes, %d dropped" % (stats["console_bytes"], stats["console_dropped"]))
     end_of(guest)

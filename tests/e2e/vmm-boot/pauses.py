@@ -174,7 +174,7 @@ def case_pause_given_up(env):
     guest = Guest(env, "pause-given-up", "serve")
     guest.wait_probe("serve")
     vmm = guest.vmm
-    held = Held(vmm.process.pid, "vcpu")
+    held = Held(vmm.pid, "vcpu")
     try:
         failure = vmm.pause()
     finally:

@@ -61,8 +61,8 @@ def has_stable_tsc():
 
 def tsc_offsets(guest):
     """What KVM adds to the host's TSC, by vCPU: as the kernel says it, in debugfs."""
-    found = glob.glob("/sys/kernel/debug/kvm/%d-*/vcpu*/tsc-offset" % guest.vmm.process.pid)
-    assert len(found) == 2, "debugfs shows %d vCPUs of process %d" % (len(found), guest.vmm.process.pid)
+    found = glob.glob("/sys/kernel/debug/kvm/%d-*/vcpu*/tsc-offset" % guest.vmm.pid)
+    assert len(found) == 2, "debugfs shows %d vCPUs of process %d" % (len(found), guest.vmm.pid)
     values = []
     for path in sorted(found):
         with open(path) as f:
@@ -124,7 +124,7 @@ def case_snapshot(env):
     if not has_stable_tsc():
         env.note("the host's TSC is unstable: KVM keeps the guests' by itself, their offsets were not compared")
     env.note("two of them answer after %.1f s" % (time.monotonic() - began))
-    assert counter(first) > 0 and len({g.vmm.process.pid for g in [first] + others}) == 3
+    assert counter(first) > 0 and len({g.vmm.pid for g in [first] + others}) == 3
 
     again = others[0]
     at = counter(again)
