@@ -67,22 +67,29 @@ static const char *spawn_prefix[8]; /* what runs the VMM; NULL: nothing */
 static rlim_t spawn_descriptors; /* RLIMIT_NOFILE of the next one; 0: as it is */
 static int spawn_cgroup = -1; /* the directory of the next one's cgroup, for root; -1: it stays where it is. Not closed */
 
+/* A program of the test's own folder; static. */
+static inline const char *beside(const char *name)
+{
+	static char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 32);
+
+	ck_assert_int_gt((int) n, 0);
+	path[n] = '\0';
+	(void) strcpy(strrchr(path, '/') + 1, name);
+	return path;
+}
+
 static inline const char *program(void)
 {
 	static char path[PATH_MAX];
 	const char *bin = getenv("CROFT_BIN"), *vmm = getenv("CROFT_VMM");
-	ssize_t n;
 
 	if (vmm)
 		return vmm;
-	if (bin) {
+	if (bin)
 		(void) snprintf(path, sizeof(path), "%s/croft-vmm", bin);
-		return path;
-	}
-	n = readlink("/proc/self/exe", path, sizeof(path) - 16);
-	ck_assert_int_gt((int) n, 0);
-	path[n] = '\0';
-	(void) strcpy(strrchr(path, '/'), "/croft-vmm");
+	else
+		(void) snprintf(path, sizeof(path), "%s", beside("croft-vmm"));
 	return path;
 }
 
@@ -92,15 +99,6 @@ static inline int control_connect(void)
 
 	ck_assert_int_ge(fd, 0);
 	return fd;
-}
-
-/* A program of the same folder as the VMM; static. */
-static inline const char *beside(const char *name)
-{
-	static char path[PATH_MAX];
-
-	(void) snprintf(path, sizeof(path), "%.*s/%s", (int) (strrchr(program(), '/') - program()), program(), name);
-	return path;
 }
 
 /* Does not return. CROFT_COUNT names a file: every start is counted into it (tests/lib/seccomp-trace.c). */

@@ -29,10 +29,14 @@ static struct loop loop;
 
 /* In the place of libc's, which is the same and does not count. */
 static unsigned int n_holes;
+static bool holes_fail;
 
 int fallocate(int fd, int mode, off_t offset, off_t len)
 {
 	n_holes++;
+	errno = EIO;
+	if (holes_fail)
+		return -1;
 	return (int) syscall(SYS_fallocate, fd, mode, offset, len);
 }
 
@@ -341,6 +345,18 @@ START_TEST(hostile_statistics)
 }
 END_TEST
 
+/* The pages are the balloon's all the same: the guest does not use them. */
+START_TEST(host_keeps_memory)
+{
+	driver_start(&driver, 0);
+	holes_fail = true;
+	send_range(INFLATE, FIRST, 7);
+	holes_fail = false;
+	ck_assert_uint_eq(stats().failed, 7);
+	ck_assert_uint_eq(stats().pages, 7);
+}
+END_TEST
+
 /* A restored VM's balloon holds what it held. */
 START_TEST(restored)
 {
@@ -385,6 +401,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, target);
 	tcase_add_test(tcase, guest_statistics);
 	tcase_add_test(tcase, hostile_statistics);
+	tcase_add_test(tcase, host_keeps_memory);
 	tcase_add_test(tcase, restored);
 	suite_add_tcase(suite, tcase);
 	return suite;
