@@ -616,8 +616,8 @@ const struct snapshot_record *fleet_snapshot_get(const struct fleet *fleet, cons
 const struct snapshot_record *fleet_snapshot_named(const struct fleet *fleet, const char *tenant, const char *name);
 /* Ids of such in order of creation, as of fleet_sandbox_list(). */
 size_t fleet_snapshot_list(const struct fleet *fleet, const char *tenant, const char *after, char (*ret)[ID_SIZE], size_t max);
-/* Also a fork's own, while its sandboxes begin. */
-bool fleet_snapshot_is_there(const struct fleet *fleet, const char *id);
+/* Also a fork's own: while it is made, and while one of its sandboxes is on its way. */
+bool fleet_snapshot_is_used(const struct fleet *fleet, const char *id);
 
 /* Whether the node that says so obeyed another scheduler of this very store: this one, or the other, is a copy. */
 bool fleet_hello_is_split(const struct fleet *fleet, const struct hello *hello);

@@ -471,9 +471,11 @@ const struct snapshot_record *fleet_snapshot_get(const struct fleet *fleet, cons
 	return is_shown(snapshot) ? &snapshot->record : NULL;
 }
 
-bool fleet_snapshot_is_there(const struct fleet *fleet, const char *id)
+bool fleet_snapshot_is_used(const struct fleet *fleet, const char *id)
 {
-	return fleet_snapshot_find(fleet, id) != NULL;
+	const struct snapshot *snapshot = fleet_snapshot_find(fleet, id);
+
+	return snapshot && snapshot->record.state != SNAPSHOT_DROPPING;
 }
 
 const struct snapshot_record *fleet_snapshot_named(const struct fleet *fleet, const char *tenant, const char *name)

@@ -138,7 +138,15 @@ static void begin(struct api_request *req, struct fork *fork)
 	shell_step(req->server->shell, &event, &ops, NULL, NULL);
 }
 
-/* Of a repeated one. */
+static void begin_new(struct api_request *req, struct fork *fork)
+{
+	if (api_sandbox_is_own(req, req->params[0]))
+		begin(req, fork);
+	else
+		api_sandbox_not_found(req);
+}
+
+/* Of a repeated one. Its parent may have ended since. */
 static void look(struct api_request *req)
 {
 	const struct fleet *fleet = shell_fleet(req->server->shell);
@@ -146,14 +154,14 @@ static void look(struct api_request *req)
 	struct ops none = { .n = 0 };
 	size_t n_known = 0;
 
-	if (fleet_snapshot_is_there(fleet, fork->snapshot) && api_may_wait(req)) {
+	if (fleet_snapshot_is_used(fleet, fork->snapshot) && api_may_wait(req)) {
 		api_watch(req, fork->snapshot, WATCH_USEC);
 		return;
 	}
 	for (size_t i = 0; i < fork->n; i++)
 		n_known += fleet_sandbox_tenant(fleet, fork->ids[i]) != NULL;
 	if (n_known == 0)
-		begin(req, fork);
+		begin_new(req, fork);
 	else
 		api_step(req, NULL, &none, on_barrier);
 }
@@ -167,7 +175,7 @@ static void choose(struct api_request *req, const json_t *body, struct fork *for
 	(void)snprintf(kind, sizeof(kind), "fork %.*s", ID_LEN, req->params[0]);
 	switch (api_idempotency(req, kind, body, &fork->idempotency, &before)) {
 	case IDEMPOTENCY_NEW:
-		begin(req, fork);
+		begin_new(req, fork);
 		return;
 	case IDEMPOTENCY_REPEATED:
 		(void)snprintf(fork->snapshot, sizeof(fork->snapshot), "%.*s", ID_LEN, before);
@@ -200,8 +208,6 @@ void api_sandbox_fork(struct api_request *req)
 		return;
 	if (request_timeout(body, &timeout_s, &err) < 0 || json_get_u64(body, "count", 1, FORKS_MAX, &count, &err) < 0) {
 		api_fail(req, &err);
-	} else if (!api_sandbox_is_own(req, req->params[0])) {
-		api_sandbox_not_found(req);
 	} else if (!(fork = calloc(1, sizeof(*fork)))) {
 		(void)err_set(&err, FAIL_NO_MEMORY, ENOMEM, "no memory for a fork");
 		api_fail(req, &err);

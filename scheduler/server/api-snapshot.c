@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Snapshots over HTTP, in E2B's shape: making one waits until it is there, and deleting one goes by the path of templates.
- * A repeated Idempotency-Key answers for the snapshot that it made while there is one; where it came to nothing, or was
- * deleted, another is made.
+ * A repeated Idempotency-Key answers for the snapshot that it made while there is one, also when its sandbox has ended; where
+ * it came to nothing, or was deleted, another is made.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -72,6 +72,10 @@ static void make(struct api_request *req, const char *name, const struct api_ide
 	const struct fleet_event event = { .type = FLEET_SNAPSHOT, .snapshot = &snapshot };
 	struct ops ops = { .n = 0 };
 
+	if (!api_sandbox_is_own(req, req->params[0])) {
+		api_sandbox_not_found(req);
+		return;
+	}
 	if (tenant)
 		snapshot.quota = tenant->quota;
 	id_new(&req->server->rng, snapshot.id);
@@ -157,8 +161,6 @@ void api_snapshot_create(struct api_request *req)
 	(void)snprintf(kind, sizeof(kind), "snapshot %.*s", ID_LEN, req->params[0]);
 	if (read_name(body, &name, &err) < 0) {
 		api_fail(req, &err);
-	} else if (!api_sandbox_is_own(req, req->params[0])) {
-		api_sandbox_not_found(req);
 	} else {
 		switch (api_idempotency(req, kind, body, &idempotency, &before)) {
 		case IDEMPOTENCY_NEW:

@@ -446,12 +446,29 @@ static void take_snapshot(struct fake_node *node, const Croft__SnapshotSandbox *
 		node_answer_snapshot(node);
 }
 
+/* It knows one sandbox, the last; another that it had is over with the word that is asked for. */
+static void take_destroy(struct fake_node *node, const Croft__DestroySandbox *message)
+{
+	struct fake_node kept = *node;
+
+	node->destroyed = true;
+	if (node->is_silent)
+		return;
+	memcpy(node->sandbox, message->sandbox, sizeof(node->sandbox) - 1);
+	node->generation = message->generation;
+	node_report(node, REPORT_ENDED);
+	memcpy(node->sandbox, kept.sandbox, sizeof(node->sandbox));
+	node->generation = kept.generation;
+}
+
 static void take_drop(struct fake_node *node, const Croft__DropSnapshot *message)
 {
 	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
 
 	ck_assert_int_eq(drop_snapshot_decode(message, node->dropped, NULL), 0);
 	node->drops++;
+	if (node->keeps_snapshots)
+		return;
 	envelope.body_case = CROFT__ENVELOPE__BODY_SNAPSHOT_DROPPED;
 	envelope.snapshot_dropped = snapshot_dropped_encode(node->dropped);
 	ck_assert_ptr_nonnull(envelope.snapshot_dropped);
@@ -561,9 +578,7 @@ static void on_message(const void *data, size_t size, void *user)
 		take_resume(node, envelope->resume);
 		break;
 	case CROFT__ENVELOPE__BODY_DESTROY:
-		node->destroyed = true;
-		if (!node->is_silent)
-			node_report(node, REPORT_ENDED);
+		take_destroy(node, envelope->destroy);
 		break;
 	case CROFT__ENVELOPE__BODY_TELEMETRY_ACK:
 		node->telemetry_acked = envelope->telemetry_ack->seq;

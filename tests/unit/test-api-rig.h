@@ -101,6 +101,7 @@ struct fake_node {
 	char pause_operation[ID_SIZE]; /* of the last, for node_answer_pause() */
 	struct err snapshot_failure; /* what it says to a snapshot */
 	bool is_slow;                /* it says nothing to one until node_answer_snapshot() */
+	bool keeps_snapshots;        /* it does not say that one is dropped */
 	unsigned int snapshots, drops, creates;
 	struct snapshot_command snapshot; /* the last */
 	char spec_snapshot[ID_SIZE];      /* of the last create */
