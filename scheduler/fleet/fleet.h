@@ -594,6 +594,7 @@ struct fleet_sandbox_view {
 	bool certain;             /* false: its node is not ready, so this is what was last known */
 	int64_t as_of_us;         /* wall clock of the last word of its node */
 	int64_t deadline_usec;    /* monotonic; of the state; 0: it does not wait */
+	int64_t created_us;       /* as the record has it */
 };
 /* A copy of the whole record (free with sandbox_record_deinit) and the view; either may be NULL.
  * 0, -ENOENT (ended ones are in the store's history), -ENOMEM. */
@@ -605,9 +606,10 @@ const char *fleet_sandbox_tenant(const struct fleet *fleet, const char *id);
 const char *fleet_sandbox_node(const struct fleet *fleet, const char *id, uint64_t *ret_session);
 /* Template and shape of a live sandbox; NULL when it is not there. Valid until the next step. */
 const struct sandbox_spec *fleet_sandbox_spec(const struct fleet *fleet, const char *id);
-/* Ids in order of creation, beginning after `after` ("": from the start); `tenant` NULL: all. Returns how many
- * of at most `max` were written. FENCED ones are left out: they ended for everybody. */
-size_t fleet_sandbox_list(const struct fleet *fleet, const char *tenant, const char *after,
+/* Ids in order of creation, beginning after `after` ("": from the start); `tenant` NULL: all. Where `after` is gone, with the
+ * first that was made later than it (`after_us`: its created_us). Returns how many of at most `max` were written. FENCED
+ * ones are left out: they ended for everybody. */
+size_t fleet_sandbox_list(const struct fleet *fleet, const char *tenant, const char *after, int64_t after_us,
 	char (*ret)[ID_SIZE], size_t max);
 
 /* Of one that is there for its tenant: MAKING, READY or LOST, and no fork's own. Valid until the next step; NULL: none. */
@@ -615,7 +617,8 @@ const struct snapshot_record *fleet_snapshot_get(const struct fleet *fleet, cons
 /* The newest that is READY of this name. */
 const struct snapshot_record *fleet_snapshot_named(const struct fleet *fleet, const char *tenant, const char *name);
 /* Ids of such in order of creation, as of fleet_sandbox_list(). */
-size_t fleet_snapshot_list(const struct fleet *fleet, const char *tenant, const char *after, char (*ret)[ID_SIZE], size_t max);
+size_t fleet_snapshot_list(const struct fleet *fleet, const char *tenant, const char *after, int64_t after_us,
+	char (*ret)[ID_SIZE], size_t max);
 /* Also a fork's own: while it is made, and while one of its sandboxes is on its way. */
 bool fleet_snapshot_is_used(const struct fleet *fleet, const char *id);
 

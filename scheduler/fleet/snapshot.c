@@ -489,12 +489,24 @@ const struct snapshot_record *fleet_snapshot_named(const struct fleet *fleet, co
 	return NULL;
 }
 
-size_t fleet_snapshot_list(const struct fleet *fleet, const char *tenant, const char *after, char (*ret)[ID_SIZE], size_t max)
+static const struct snapshot *first_after(const struct fleet *fleet, const char *after, int64_t after_us)
 {
 	const struct snapshot *snapshot = *after ? fleet_snapshot_find(fleet, after) : NULL;
+
+	if (snapshot)
+		return TAILQ_NEXT(snapshot, in_all);
+	snapshot = TAILQ_FIRST(&fleet->all_snapshots);
+	while (*after && snapshot && snapshot->record.created_us <= after_us)
+		snapshot = TAILQ_NEXT(snapshot, in_all);
+	return snapshot;
+}
+
+size_t fleet_snapshot_list(const struct fleet *fleet, const char *tenant, const char *after, int64_t after_us,
+	char (*ret)[ID_SIZE], size_t max)
+{
+	const struct snapshot *snapshot = first_after(fleet, after, after_us);
 	size_t n = 0;
 
-	snapshot = snapshot ? TAILQ_NEXT(snapshot, in_all) : TAILQ_FIRST(&fleet->all_snapshots);
 	for (; snapshot && n < max; snapshot = TAILQ_NEXT(snapshot, in_all))
 		if (is_shown(snapshot) && (!tenant || !strcmp(tenant, snapshot->record.tenant)))
 			memcpy(ret[n++], snapshot->record.id, ID_SIZE);

@@ -15,6 +15,7 @@ static void view_sandbox(const struct sandbox *sandbox, struct fleet_sandbox_vie
 				 .public_state,
 		.internal = sandbox->record.state,
 		.certain = true,
+		.created_us = sandbox->record.created_us,
 		.deadline_usec =
 			fleet_timer_is_armed(&sandbox->deadline) ? sandbox->deadline.due_usec : 0,
 	};
@@ -63,13 +64,24 @@ const char *fleet_sandbox_node(const struct fleet *fleet, const char *id, uint64
 
 /* Finds the place to go on from; the end when `after` is gone (it may have ended between two calls): then the
  * list begins again, and a caller that pages sees some twice rather than missing any. */
-size_t fleet_sandbox_list(const struct fleet *fleet, const char *tenant, const char *after,
-	char (*ret)[ID_SIZE], size_t max)
+static const struct sandbox *first_after(const struct fleet *fleet, const char *after, int64_t after_us)
 {
 	const struct sandbox *sandbox = *after ? fleet_sandbox_find(fleet, after) : NULL;
+
+	if (sandbox)
+		return TAILQ_NEXT(sandbox, in_all);
+	sandbox = TAILQ_FIRST(&fleet->all_sandboxes);
+	while (*after && sandbox && sandbox->record.created_us <= after_us)
+		sandbox = TAILQ_NEXT(sandbox, in_all);
+	return sandbox;
+}
+
+size_t fleet_sandbox_list(const struct fleet *fleet, const char *tenant, const char *after, int64_t after_us,
+	char (*ret)[ID_SIZE], size_t max)
+{
+	const struct sandbox *sandbox = first_after(fleet, after, after_us);
 	size_t n = 0;
 
-	sandbox = sandbox ? TAILQ_NEXT(sandbox, in_all) : TAILQ_FIRST(&fleet->all_sandboxes);
 	for (; sandbox && n < max; sandbox = TAILQ_NEXT(sandbox, in_all)) {
 		if (sandbox->record.state == SANDBOX_FENCED ||
 			(tenant && strcmp(tenant, sandbox->record.tenant) != 0))

@@ -3,7 +3,9 @@
  * What a request says besides its path: its query and its JSON body.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/api.h"
@@ -33,6 +35,33 @@ int api_query_u64(const struct api_request *req, const char *name, uint64_t min,
 	}
 	*ret = value;
 	return 0;
+}
+
+#define PAGE_DIGITS 16
+
+int api_page_read(const struct api_request *req, struct api_page *ret, struct err *reterr)
+{
+	const char *token = api_query(req, "nextToken"), *digits = token + (token ? strnlen(token, ID_LEN) : 0);
+
+	*ret = (struct api_page){ .after = "" };
+	if (!token || !*token)
+		return 0;
+	(void)snprintf(ret->after, sizeof(ret->after), "%s", token);
+	if (id_is_valid(ret->after) && strlen(digits) == PAGE_DIGITS && strspn(digits, "0123456789abcdef") == PAGE_DIGITS &&
+		*digits < '8') {
+		ret->after_us = (int64_t)strtoull(digits, NULL, 16);
+		return 0;
+	}
+	(void)err_set(reterr, FAIL_INVALID_ARGUMENT, EINVAL, "nextToken is none of ours");
+	err_add(reterr, "field", "nextToken");
+	return -EINVAL;
+}
+
+void api_page_token(const struct api_page *page, char ret[static API_PAGE_TOKEN_SIZE])
+{
+	*ret = '\0';
+	if (*page->after)
+		(void)snprintf(ret, API_PAGE_TOKEN_SIZE, "%s%0*" PRIx64, page->after, PAGE_DIGITS, (uint64_t)page->after_us);
 }
 
 /* A number of 2^63 or more ends jansson's parser; the caller is told which member it is, as for any other number. */

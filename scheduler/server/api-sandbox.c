@@ -248,29 +248,29 @@ typedef json_t *(*list_view)(const struct api_request *req, const struct sandbox
 
 /* At most `limit` that pass; `next` is the last id looked at when there may be more. */
 static json_t *collect(struct api_request *req, const struct filter *filter, list_view show,
-	const char *after, uint64_t limit, char next[static ID_SIZE])
+	const struct api_page *page, uint64_t limit, struct api_page *next)
 {
 	const struct fleet *fleet = shell_fleet(req->server->shell);
-	char ids[64][ID_SIZE], at[ID_SIZE];
+	struct api_page at = *page;
+	char ids[64][ID_SIZE];
 	json_t *list = json_array();
 	bool all = req->route->scope == SCOPE_REACH && api_wants_all(req);
 	size_t n;
 
-	(void)snprintf(at, sizeof(at), "%s", after);
-	*next = '\0';
-	while ((n = fleet_sandbox_list(
-			fleet, all ? NULL : req->tenant, at, ids, ARRAY_LEN(ids))) > 0) {
+	while ((n = fleet_sandbox_list(fleet, all ? NULL : req->tenant, at.after, at.after_us, ids, ARRAY_LEN(ids))) > 0) {
 		for (size_t i = 0; i < n; i++) {
 			struct sandbox_record record;
 			struct fleet_sandbox_view view;
 
 			if (json_array_size(list) >= limit) {
-				memcpy(next, at, ID_SIZE);
+				*next = at;
 				return list;
 			}
-			memcpy(at, ids[i], ID_SIZE);
-			if ((all && !is_reached(req, ids[i])) ||
-				fleet_sandbox_get(fleet, ids[i], &record, &view) < 0)
+			memcpy(at.after, ids[i], ID_SIZE);
+			if (fleet_sandbox_get(fleet, ids[i], NULL, &view) < 0)
+				continue;
+			at.after_us = view.created_us;
+			if ((all && !is_reached(req, ids[i])) || fleet_sandbox_get(fleet, ids[i], &record, NULL) < 0)
 				continue;
 			if (passes(filter, &record, view.state)) {
 				api_as_of(req, view.as_of_us);
@@ -285,20 +285,18 @@ static json_t *collect(struct api_request *req, const struct filter *filter, lis
 
 static void list(struct api_request *req, struct filter filter, list_view show)
 {
-	const char *token = api_query(req, "nextToken"), *metadata = api_query(req, "metadata");
+	const char *metadata = api_query(req, "metadata");
 	CLEANUP_FREE char *copy = metadata ? strdup(metadata) : NULL;
 	struct err err = ERR_NULL;
-	char next[ID_SIZE] = "";
+	struct api_page page, next = { .after = "" };
+	char token[API_PAGE_TOKEN_SIZE];
 	uint64_t limit = 100;
-	struct http_field field = { "x-next-token", next };
+	const struct http_field field = { "x-next-token", token };
 	json_t *found;
 
 	if (api_query_u64(req, "limit", 1, LIST_MAX, &limit, &err) == 0 &&
-		parse_states(api_query(req, "state"), &filter, &err) == 0 && token && *token &&
-		!id_is_valid(token)) {
-		(void)err_set(&err, FAIL_INVALID_ARGUMENT, EINVAL, "nextToken is none of ours");
-		err_add(&err, "field", "nextToken");
-	}
+		parse_states(api_query(req, "state"), &filter, &err) == 0)
+		(void)api_page_read(req, &page, &err);
 	if (!err_is_set(&err) && metadata && (!copy || parse_metadata(copy, &filter) < 0))
 		(void)err_set(&err, FAIL_NO_MEMORY, ENOMEM, "no memory for a list");
 	if (err_is_set(&err)) {
@@ -306,9 +304,10 @@ static void list(struct api_request *req, struct filter filter, list_view show)
 		api_fail(req, &err);
 		return;
 	}
-	found = collect(req, &filter, show, token ? token : "", limit, next);
+	found = collect(req, &filter, show, &page, limit, &next);
 	free(filter.metadata);
-	api_answer_with(req, 200, found, &field, *next ? 1 : 0);
+	api_page_token(&next, token);
+	api_answer_with(req, 200, found, &field, *token ? 1 : 0);
 }
 
 static json_t *detail_for(const struct api_request *req, const struct sandbox_record *record,

@@ -187,23 +187,24 @@ static bool passes(const struct api_request *req, const struct snapshot_record *
 }
 
 /* At most `limit` that pass; `next` is the last id looked at when there may be more. */
-static json_t *collect(const struct api_request *req, const char *after, uint64_t limit, char next[static ID_SIZE])
+static json_t *collect(const struct api_request *req, const struct api_page *page, uint64_t limit, struct api_page *next)
 {
 	const struct fleet *fleet = shell_fleet(req->server->shell);
-	char ids[64][ID_SIZE], at[ID_SIZE];
+	struct api_page at = *page;
+	char ids[64][ID_SIZE];
 	json_t *list = json_array();
 	size_t n;
 
-	(void)snprintf(at, sizeof(at), "%s", after);
-	while ((n = fleet_snapshot_list(fleet, req->tenant, at, ids, ARRAY_LEN(ids))) > 0)
+	while ((n = fleet_snapshot_list(fleet, req->tenant, at.after, at.after_us, ids, ARRAY_LEN(ids))) > 0)
 		for (size_t i = 0; i < n; i++) {
 			const struct snapshot_record *record = fleet_snapshot_get(fleet, ids[i]);
 
 			if (json_array_size(list) >= limit) {
-				memcpy(next, at, ID_SIZE);
+				*next = at;
 				return list;
 			}
-			memcpy(at, ids[i], ID_SIZE);
+			memcpy(at.after, ids[i], ID_SIZE);
+			at.after_us = record ? record->created_us : at.after_us;
 			if (record && passes(req, record))
 				(void)json_array_append_new(list, view(record));
 		}
@@ -212,23 +213,20 @@ static json_t *collect(const struct api_request *req, const char *after, uint64_
 
 void api_snapshot_list(struct api_request *req)
 {
-	const char *token = api_query(req, "nextToken");
-	char next[ID_SIZE] = "";
-	struct http_field field = { "x-next-token", next };
+	struct api_page page, next = { .after = "" };
+	char token[API_PAGE_TOKEN_SIZE];
+	const struct http_field field = { "x-next-token", token };
 	struct err err = ERR_NULL;
 	uint64_t limit = 100;
 	json_t *found;
 
-	if (api_query_u64(req, "limit", 1, LIST_MAX, &limit, &err) == 0 && token && *token && !id_is_valid(token)) {
-		(void)err_set(&err, FAIL_INVALID_ARGUMENT, EINVAL, "nextToken is none of ours");
-		err_add(&err, "field", "nextToken");
-	}
-	if (err_is_set(&err)) {
+	if (api_query_u64(req, "limit", 1, LIST_MAX, &limit, &err) < 0 || api_page_read(req, &page, &err) < 0) {
 		api_fail(req, &err);
 		return;
 	}
-	found = collect(req, token ? token : "", limit, next);
-	api_answer_with(req, 200, found, &field, *next ? 1 : 0);
+	found = collect(req, &page, limit, &next);
+	api_page_token(&next, token);
+	api_answer_with(req, 200, found, &field, *token ? 1 : 0);
 }
 
 /* ---- delete ---- */

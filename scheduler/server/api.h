@@ -157,6 +157,14 @@ const struct responsibility_table *api_responsibility(const struct server *serve
 /* Whose a component is in `pool`, by the table above. */
 const char *api_owner_name(const struct server *server, const char *pool, enum fail_component component);
 const char *api_query(const struct api_request *req, const char *name);
+/* Where the page of a list begins (`nextToken`): behind this one, or, where it is gone since, behind when it was made. */
+struct api_page {
+	char after[ID_SIZE]; /* "": at the start */
+	int64_t after_us;
+};
+#define API_PAGE_TOKEN_SIZE (ID_LEN + 17)
+int api_page_read(const struct api_request *req, struct api_page *ret, struct err *reterr); /* INVALID_ARGUMENT */
+void api_page_token(const struct api_page *page, char ret[static API_PAGE_TOKEN_SIZE]);
 /* 0 and *ret unchanged when absent; INVALID_ARGUMENT naming it. */
 int api_query_u64(const struct api_request *req, const char *name, uint64_t min, uint64_t max,
 	uint64_t *ret, struct err *reterr);

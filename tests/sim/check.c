@@ -88,7 +88,7 @@ static void check_tenants(struct sim *sim)
 
 	for (char last = 'a'; last < 'a' + TENANTS; last++) {
 		tenant[sizeof(tenant) - 2] = last;
-		n = fleet_sandbox_list(sim->scheduler.fleet, tenant, "", ids, ARRAY_LEN(ids));
+		n = fleet_sandbox_list(sim->scheduler.fleet, tenant, "", 0, ids, ARRAY_LEN(ids));
 		for (size_t i = 0; i < n; i++)
 			if (strcmp(fleet_sandbox_tenant(sim->scheduler.fleet, ids[i]), tenant) != 0)
 				sim_violation(sim, "%s is shown to %s", ids[i], tenant);
@@ -104,7 +104,7 @@ static void check_fleet_deadlines(struct sim *sim)
 
 	if (sim->scheduler.stalled_until_usec)
 		return;
-	n = fleet_sandbox_list(sim->scheduler.fleet, NULL, "", ids, ARRAY_LEN(ids));
+	n = fleet_sandbox_list(sim->scheduler.fleet, NULL, "", 0, ids, ARRAY_LEN(ids));
 	for (size_t i = 0; i < n; i++) {
 		struct fleet_sandbox_view view;
 

@@ -90,7 +90,7 @@ static size_t list(struct sim *sim, char ret[PICKED_OF][ID_SIZE])
 {
 	if (!sim->scheduler.fleet || sim->now_usec < sim->scheduler.stalled_until_usec)
 		return 0;
-	return fleet_sandbox_list(sim->scheduler.fleet, NULL, "", ret, PICKED_OF);
+	return fleet_sandbox_list(sim->scheduler.fleet, NULL, "", 0, ret, PICKED_OF);
 }
 
 /* One whose time is nearly over, if there is one. */
@@ -190,7 +190,7 @@ static void delete_all(struct sim *sim)
 
 	if (!sim->scheduler.fleet)
 		return;
-	n = fleet_sandbox_list(sim->scheduler.fleet, NULL, "", ids, ARRAY_LEN(ids));
+	n = fleet_sandbox_list(sim->scheduler.fleet, NULL, "", 0, ids, ARRAY_LEN(ids));
 	for (size_t i = 0; i < n && sim->scheduler.fleet; i++)
 		client_delete(sim, ids[i]);
 	snaps_delete_all(sim);

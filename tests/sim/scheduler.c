@@ -375,7 +375,7 @@ void scheduler_set_fact(struct sim *sim, int node, enum node_fact fact, bool is_
 
 	if (!sim->scheduler.fleet || sim->now_usec < sim->scheduler.stalled_until_usec)
 		return;
-	n = fleet_sandbox_list(sim->scheduler.fleet, NULL, "", ids, ARRAY_LEN(ids));
+	n = fleet_sandbox_list(sim->scheduler.fleet, NULL, "", 0, ids, ARRAY_LEN(ids));
 	for (size_t i = 0; i < n && is_set && fact == NODE_DRAINING; i++) {
 		uint64_t session;
 		const char *where = fleet_sandbox_node(sim->scheduler.fleet, ids[i], &session);

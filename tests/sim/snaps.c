@@ -260,7 +260,7 @@ static void begin_as(struct sim *sim, const struct snapshot_record *record)
 static const struct snapshot_record *pick(struct sim *sim)
 {
 	char ids[64][ID_SIZE];
-	size_t n = fleet_snapshot_list(sim->scheduler.fleet, NULL, "", ids, ARRAY_LEN(ids));
+	size_t n = fleet_snapshot_list(sim->scheduler.fleet, NULL, "", 0, ids, ARRAY_LEN(ids));
 
 	return n ? fleet_snapshot_get(sim->scheduler.fleet, ids[rng_below(&sim->rng, n)]) : NULL;
 }
@@ -299,7 +299,7 @@ void snaps_delete_all(struct sim *sim)
 {
 	char ids[64][ID_SIZE];
 	size_t n = sim->scheduler.fleet
-			   ? fleet_snapshot_list(sim->scheduler.fleet, NULL, "", ids, ARRAY_LEN(ids))
+			   ? fleet_snapshot_list(sim->scheduler.fleet, NULL, "", 0, ids, ARRAY_LEN(ids))
 			   : 0;
 
 	for (size_t i = 0; i < n && sim->scheduler.fleet; i++)

@@ -74,7 +74,7 @@ START_TEST(one_is_made_listed_and_deleted)
 {
 	struct rig rig;
 	struct fake_node node = { .rig = NULL };
-	char id[ID_SIZE], first[ID_SIZE], second[ID_SIZE], query[64];
+	char id[ID_SIZE], first[ID_SIZE], second[ID_SIZE], query[96];
 	struct answer answer;
 
 	open_all(&rig, &node, id);
@@ -94,10 +94,11 @@ START_TEST(one_is_made_listed_and_deleted)
 	ck_assert_uint_eq(count_listed(&rig, rig.keys.tenant, query), 2);
 	ck_assert_uint_eq(count_listed(&rig, rig.keys.tenant, "?sandboxID=aaaaaaaaaaaaaaaaaaaa"), 0);
 	answer = rig_call(&rig, "GET", "/snapshots?limit=1", rig.keys.tenant, NULL);
-	ck_assert_str_eq(answer.next, first);
+	ck_assert_int_eq(strncmp(answer.next, first, ID_LEN), 0);
+	(void)snprintf(query, sizeof(query), "?limit=1&nextToken=%s", answer.next);
 	answer_free(&answer);
-	(void)snprintf(query, sizeof(query), "?limit=1&nextToken=%s", first);
 	ck_assert_uint_eq(count_listed(&rig, rig.keys.tenant, query), 1);
+	rig_expect(&rig, "GET", "/snapshots?nextToken=aaaaaaaaaaaaaaaaaaaa", rig.keys.tenant, NULL, 400, "INVALID_ARGUMENT");
 	ck_assert_uint_eq(count_listed(&rig, rig.stranger, ""), 0);
 	rig_expect_id(&rig, "DELETE", "/templates/*", first, rig.stranger, NULL, 404, "SNAPSHOT_NOT_FOUND");
 	rig_expect_id(&rig, "DELETE", "/templates/*", first, rig.keys.tenant, NULL, 204, NULL);
@@ -218,6 +219,58 @@ START_TEST(a_pool_that_is_not_ones_own_any_more)
 	rig_expect(&rig, "PATCH", "/v1/pools/default", rig.keys.provider, "{\"shared\":false}", 200, NULL);
 	expect_create(&rig, rig.stranger, snap, "", 404, "POOL_NOT_FOUND");
 	rig_expect_id(&rig, "DELETE", "/templates/*", snap, rig.stranger, NULL, 204, NULL); /* it is theirs all the same */
+	close_all(&rig, &node);
+}
+END_TEST
+
+static void expect_page(struct rig *rig, const char *path, const char *member, const char *const *ids, size_t n,
+	char next[static 64])
+{
+	struct answer answer = rig_call(rig, "GET", path, rig->keys.tenant, NULL);
+	char id[ID_SIZE];
+
+	ck_assert_int_eq(answer.status, 200);
+	ck_assert_uint_eq(json_array_size(answer.json), n);
+	for (size_t i = 0; i < n; i++) {
+		answer_text(json_array_get(answer.json, i), member, id, sizeof(id));
+		ck_assert_str_eq(id, ids[i]);
+	}
+	memcpy(next, answer.next, 64);
+	answer_free(&answer);
+}
+
+/* The next page begins where it would have, also when the last of this one is gone: not at the start again. */
+START_TEST(pages_go_on_behind_what_is_gone)
+{
+	static const char *const lists[] = { "/snapshots", "/v2/sandboxes" }, *const members[] = { "snapshotID", "sandboxID" },
+				 *const deletes[] = { "/templates/*", "/sandboxes/*" };
+	struct rig rig;
+	struct fake_node node = { .rig = NULL };
+	char ids[3][ID_SIZE], path[128], next[64];
+
+	open_all(&rig, &node, ids[0]);
+	for (size_t i = 0; i < 3; i++)
+		if (_i == 0)
+			snapshot(&rig, node.sandbox, "{}", ids[i]);
+		else if (i > 0)
+			rig_create(&rig, &node, "{" SHAPE "}", ids[i]);
+	(void)snprintf(path, sizeof(path), "%s?limit=2", lists[_i]);
+	expect_page(&rig, path, members[_i], (const char *[]){ ids[0], ids[1] }, 2, next);
+	ck_assert_str_ne(next, "");
+	rig_expect_id(&rig, "DELETE", deletes[_i], ids[1], rig.keys.tenant, NULL, 204, NULL);
+	(void)snprintf(path, sizeof(path), "%s", lists[_i]);
+	for (int i = 0; i < 500; i++) { /* until it is gone from the lists */
+		struct answer answer = rig_call(&rig, "GET", path, rig.keys.tenant, NULL);
+		size_t n = json_array_size(answer.json);
+
+		answer_free(&answer);
+		if (n == 2)
+			break;
+		loop_for(rig.base, 10);
+	}
+	(void)snprintf(path, sizeof(path), "%s?limit=2&nextToken=%s", lists[_i], next);
+	expect_page(&rig, path, members[_i], (const char *[]){ ids[2] }, 1, next);
+	ck_assert_str_eq(next, "");
 	close_all(&rig, &node);
 }
 END_TEST
@@ -410,6 +463,7 @@ int main(void)
 	tcase_add_test(tcase, an_older_agent_is_not_asked);
 	tcase_add_test(tcase, a_sandbox_begins_as_one);
 	tcase_add_test(tcase, a_pool_that_is_not_ones_own_any_more);
+	tcase_add_loop_test(tcase, pages_go_on_behind_what_is_gone, 0, 2);
 	tcase_add_test(tcase, one_that_is_lost_is_told);
 	tcase_add_test(tcase, a_fork);
 	tcase_add_test(tcase, while_one_is_made);

@@ -617,7 +617,7 @@ static void tell_inventory(uint64_t number, struct sandbox_spec *spec)
 static size_t count_running(void)
 {
 	char ids[NEW + OLD][ID_SIZE];
-	size_t n = fleet_sandbox_list(rig.fleet, "tenant", "", ids, ARRAY_LEN(ids)), running = 0;
+	size_t n = fleet_sandbox_list(rig.fleet, "tenant", "", 0, ids, ARRAY_LEN(ids)), running = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		struct fleet_sandbox_view view;

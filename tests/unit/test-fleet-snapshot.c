@@ -398,7 +398,7 @@ static size_t n_shown(void)
 {
 	char ids[KEPT_MAX][ID_SIZE];
 
-	return fleet_snapshot_list(rig.fleet, "tenant", "", ids, KEPT_MAX);
+	return fleet_snapshot_list(rig.fleet, "tenant", "", 0, ids, KEPT_MAX);
 }
 
 START_TEST(test_one_is_made)
