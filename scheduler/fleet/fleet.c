@@ -190,7 +190,7 @@ static void on_load(struct fleet *fleet, const struct fleet_event *event)
 		if (PLANTED(QUARANTINE_FORGOTTEN))
 			fleet_learn_pardoned(fleet, fleet_node_find(fleet, event->node_record->id));
 	} else if (event->type == FLEET_LOAD_SNAPSHOT) {
-		fleet_snapshot_load(fleet, event->snapshot_record);
+		fleet_snapshot_load(fleet, event->load_snapshot.record, &event->load_snapshot.quota);
 	} else if (event->type == FLEET_LOAD_SANDBOX) {
 		load_sandbox(fleet, event->sandbox_record);
 	} else {

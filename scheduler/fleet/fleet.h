@@ -318,7 +318,7 @@ enum fleet_event_type {
 	FLEET_TENANT_WEIGHT, /* weight; at load and later: whose turn it is in the queue */
 	FLEET_WARM, /* warm; at load before the sandboxes, and when it was made or changed */
 	FLEET_LOAD_NODE,    /* node_record */
-	FLEET_LOAD_SNAPSHOT, /* snapshot_record; before the sandboxes */
+	FLEET_LOAD_SNAPSHOT, /* load_snapshot; before the sandboxes */
 	FLEET_LOAD_SANDBOX, /* sandbox_record (live ones, not history) */
 	FLEET_LOADED,
 
@@ -407,7 +407,10 @@ struct fleet_event {
 		const struct warm_record *warm;
 		const struct node_record *node_record;       /* copied */
 		const struct sandbox_record *sandbox_record; /* copied */
-		const struct snapshot_record *snapshot_record; /* copied */
+		struct {
+			const struct snapshot_record *record; /* copied */
+			struct fleet_quota quota;             /* of its tenant: a fork is carried through within it */
+		} load_snapshot;
 		const struct hello *hello;                   /* this and below: copied where kept */
 		const struct heartbeat *heartbeat;
 		const struct inventory *inventory;

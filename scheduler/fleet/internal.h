@@ -106,7 +106,7 @@ struct snapshot {
 	uint64_t number;         /* of the command, as update.number; 0: it was not sent by this leader */
 	uint64_t seen_session;   /* in which its node spoke of it last */
 	int64_t until_usec;      /* MAKING: it is given up then */
-	struct fleet_quota quota; /* of the tenant, for the sandboxes of a fork; not known after a restart: no limit */
+	struct fleet_quota quota; /* of the tenant, for the sandboxes of a fork */
 	struct err *fork_errs;   /* one each of record.forks; NULL: nobody waits */
 	size_t n_starting;       /* sandboxes on their way that begin as it */
 	uint64_t counted_mib;    /* of its tenant's disk */
@@ -434,7 +434,7 @@ void fleet_snapshot_give_up(struct fleet *fleet, struct snapshot *snapshot, cons
 void fleet_snapshot_answer(struct fleet *fleet, struct snapshot *snapshot, const struct err *err);
 
 /* ---- snapshot-node.c ---- */
-void fleet_snapshot_load(struct fleet *fleet, const struct snapshot_record *from);
+void fleet_snapshot_load(struct fleet *fleet, const struct snapshot_record *from, const struct fleet_quota *quota);
 void fleet_snapshots_loaded(struct fleet *fleet);
 void fleet_snapshot_reported(struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report);
 /* The sandbox leaves its node, or sleeps: nothing more is made of it there. `code` says which. */

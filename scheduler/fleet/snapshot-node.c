@@ -13,7 +13,7 @@
 
 /* ---- load ---- */
 
-void fleet_snapshot_load(struct fleet *fleet, const struct snapshot_record *from)
+void fleet_snapshot_load(struct fleet *fleet, const struct snapshot_record *from, const struct fleet_quota *quota)
 {
 	struct node *node = fleet_node_find(fleet, from->node);
 	struct snapshot *snapshot = NULL;
@@ -26,9 +26,12 @@ void fleet_snapshot_load(struct fleet *fleet, const struct snapshot_record *from
 		if (!snapshot)
 			snapshot_record_deinit(&record);
 	}
-	if (!snapshot)
+	if (!snapshot) {
 		fleet->out->no_memory = true;
-	else if (node)
+		return;
+	}
+	snapshot->quota = *quota;
+	if (node)
 		fleet_snapshot_attach(fleet, snapshot, node);
 }
 

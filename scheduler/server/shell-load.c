@@ -59,11 +59,15 @@ static bool load_snapshot(
 {
 	const struct loader *loader = user;
 	struct snapshot_record record = { .is_fork = false };
-	const struct fleet_event event = { .type = FLEET_LOAD_SNAPSHOT, .snapshot_record = &record };
+	struct fleet_event event = { .type = FLEET_LOAD_SNAPSHOT, .load_snapshot = { .record = &record } };
+	const struct tenant_entry *tenant;
 
 	(void)revision;
 	if (codec_snapshot_decode(key, value, size, &record, loader->err) < 0)
 		return false;
+	tenant = registry_tenant(&loader->shell->server->registry, record.tenant);
+	if (tenant)
+		event.load_snapshot.quota = tenant->quota;
 	step_load(loader->shell, &event);
 	snapshot_record_deinit(&record);
 	return true;

@@ -46,7 +46,7 @@ void snaps_load(struct sim *sim, void (*step)(struct sim *sim, const struct flee
 	struct stored_snapshot *stored;
 
 	for (stored = sim->scheduler.snapshots; stored; stored = stored->hh.next) {
-		const struct fleet_event event = { .type = FLEET_LOAD_SNAPSHOT, .snapshot_record = &stored->record };
+		const struct fleet_event event = { .type = FLEET_LOAD_SNAPSHOT, .load_snapshot = { .record = &stored->record } };
 
 		step(sim, &event);
 	}

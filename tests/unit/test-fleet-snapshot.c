@@ -37,6 +37,7 @@ struct rig {
 	char lineage[ID_SIZE];
 	uint64_t session, inventory, version, heartbeat;
 	uint32_t lease_ms;
+	struct fleet_quota quota; /* of the tenant, when the fleet is loaded */
 	bool silent[N_NODES], is_old[N_NODES];
 	/* counted over pass() */
 	size_t n_snapshot, n_drop, n_update, n_resume;
@@ -48,8 +49,7 @@ static struct rig rig;
 
 static const char *node_id(int i)
 {
-	static const char ids[N_NODES][ID_SIZE] = { "aaaaaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbbbbb",
-		"cccccccccccccccccccc" };
+	static const char ids[N_NODES][ID_SIZE] = { "aaaaaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbbbbb", "cccccccccccccccccccc" };
 
 	return ids[i];
 }
@@ -193,7 +193,7 @@ static void start_fleet(void)
 	for (int i = 0; i < N_NODES; i++)
 		feed((struct fleet_event){ .type = FLEET_LOAD_NODE, .node_record = &rig.kept.nodes[i] });
 	for (size_t i = 0; i < rig.kept.n_snapshots; i++)
-		feed((struct fleet_event){ .type = FLEET_LOAD_SNAPSHOT, .snapshot_record = &rig.kept.snapshots[i] });
+		feed((struct fleet_event){ .type = FLEET_LOAD_SNAPSHOT, .load_snapshot = { &rig.kept.snapshots[i], rig.quota } });
 	for (size_t i = 0; i < rig.kept.n_sandboxes; i++)
 		feed((struct fleet_event){ .type = FLEET_LOAD_SANDBOX, .sandbox_record = &rig.kept.sandboxes[i] });
 	feed((struct fleet_event){ .type = FLEET_LOADED });
@@ -835,13 +835,14 @@ START_TEST(test_a_fork_within_its_quota)
 }
 END_TEST
 
-/* Whatever was durable when the scheduler died is carried through: 0 before, 1 while the sandboxes begin, 2 after. */
+/* Whatever was durable when the scheduler died is carried through: 0 before, 1 while the sandboxes begin, 2 after. 3: as far as
+ * the tenant may. */
 START_TEST(test_a_fork_over_a_restart)
 {
 	struct snapshot_info info = info_of(snap_id);
 
 	ask_fork(70, (struct fleet_quota){ 0 });
-	if (_i >= 1)
+	if (_i == 1 || _i == 2)
 		say_made(snap_id);
 	if (_i == 2) {
 		say(FORK_A, REPORT_RUNNING, NULL, NULL, FAIL_NONE);
@@ -849,9 +850,15 @@ START_TEST(test_a_fork_over_a_restart)
 		ck_assert_int_eq(saved_snapshot(snap_id)->state, SNAPSHOT_DROPPING);
 	}
 	rig.n_drop = 0;
+	rig.quota.sandboxes = _i == 3 ? 2 : 0; /* the parent, and one more */
 	restart();
 	greet(0);
 	say_inventory(0, &info, 1);
+	if (_i == 3) {
+		ck_assert_int_eq(node_of(FORK_A), 0);
+		ck_assert_ptr_null(saved(FORK_B));
+		return;
+	}
 	if (_i == 0) {
 		ck_assert_int_eq(node_of(FORK_A), 0);
 		ck_assert_uint_eq(desired()->n_snapshots, 1);
@@ -886,56 +893,7 @@ START_TEST(test_a_fork_that_takes_long)
 }
 END_TEST
 
-/* ---- what is kept counts ---- */
-
-static void pause_parent(uint64_t request, struct fleet_quota quota)
-{
-	struct fleet_event event = { .type = FLEET_PAUSE };
-
-	event.pause.request = request;
-	event.pause.sandbox = PARENT;
-	event.pause.quota = quota;
-	feed(event);
-}
-
-START_TEST(test_a_quota_of_snapshots)
-{
-	make_snapshot();
-	ask_snapshot_as(51, "tttttttttttttttttttt", (struct fleet_quota){ .snapshots = 1 });
-	ck_assert_int_eq(answer_to(51), FAIL_QUOTA_EXCEEDED);
-	ask_snapshot_as(52, "tttttttttttttttttttt", (struct fleet_quota){ .kept_disk_mib = 1139 });
-	ck_assert_int_eq(answer_to(52), FAIL_QUOTA_EXCEEDED); /* 40 are used, 1100 it may take */
-	ask_snapshot_as(53, "tttttttttttttttttttt", (struct fleet_quota){ .kept_disk_mib = 1140, .snapshots = 2 });
-	ck_assert_ptr_null(reply_to(53));
-}
-END_TEST
-
-START_TEST(test_a_quota_of_what_sleeps)
-{
-	struct fleet_quota used;
-	struct fleet_resume resume = { .request = 83, .sandbox = PARENT, .quota = { .starts_per_minute = 1 } };
-
-	pause_parent(80, (struct fleet_quota){ .kept_disk_mib = 1099 }); /* its memory is a file then */
-	ck_assert_int_eq(answer_to(80), FAIL_QUOTA_EXCEEDED);
-	pause_parent(81, (struct fleet_quota){ .kept_disk_mib = 1100, .paused = 1 });
-	say(PARENT, REPORT_PAUSED, NULL, NULL, FAIL_NONE);
-	ck_assert_int_eq(answer_to(81), FAIL_NONE);
-	fleet_quota_used(rig.fleet, "tenant", &used);
-	ck_assert_uint_eq(used.paused, 1);
-	ck_assert_uint_eq(used.kept_disk_mib, 1100);
-	ck_assert_uint_eq(used.sandboxes, 0);
-	ck_assert_uint_eq(used.memory_mib, 0);
-	feed((struct fleet_event){ .type = FLEET_RESUME, .resume = &resume });
-	ck_assert_uint_eq(rig.n_resume, 1);
-	fleet_quota_used(rig.fleet, "tenant", &used);
-	ck_assert_uint_eq(used.paused, 0);
-	ck_assert_uint_eq(used.kept_disk_mib, 0);
-	ck_assert_uint_eq(used.sandboxes, 1);
-	say(PARENT, REPORT_RUNNING, NULL, NULL, FAIL_NONE);
-	create("qqqqqqqqqqqqqqqqqqqq", "", 84, (struct fleet_quota){ .starts_per_minute = 1 }); /* that was this minute's */
-	ck_assert_int_eq(answer_to(84), FAIL_QUOTA_EXCEEDED);
-}
-END_TEST
+#include "unit/test-fleet-kept.h"
 
 /* ---- a lost node ---- */
 
@@ -989,10 +947,9 @@ int main(void)
 	tcase_add_test(tc, test_its_node_is_not_there);
 	tcase_add_test(tc, test_a_fork);
 	tcase_add_test(tc, test_a_fork_within_its_quota);
-	tcase_add_loop_test(tc, test_a_fork_over_a_restart, 0, 3);
+	tcase_add_loop_test(tc, test_a_fork_over_a_restart, 0, 4);
 	tcase_add_loop_test(tc, test_a_fork_that_takes_long, 0, 2);
-	tcase_add_test(tc, test_a_quota_of_snapshots);
-	tcase_add_test(tc, test_a_quota_of_what_sleeps);
+	add_kept_tests(tc);
 	tcase_add_test(tc, test_a_pause_in_flight_is_replaced);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);
