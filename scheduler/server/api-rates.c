@@ -9,10 +9,12 @@
 
 #include "base/clock.h"
 #include "server/api.h"
+#include "server/rollups.h"
 #include "server/telemetry.h"
 #include "telemetry/rates.h"
 
 #define WHAT_IF_MAX 48
+#define SUMS_OVER_US (3600 * USEC_PER_SEC) /* a longer window is answered from the sums */
 
 struct what_if {
 	enum fail_stage stage; /* STAGE_MAX_: none is asked for */
@@ -124,8 +126,14 @@ static json_t *real_if(bool known, double value)
 	return known ? json_real(value) : json_null();
 }
 
+/* Where an answer comes from. */
+struct source {
+	int64_t from_us, step_us; /* step 0: of single stages */
+	uint64_t n_rows;
+};
+
 static json_t *view(const struct server *server, const struct rates *rates, const struct what_if *what_if,
-	const struct facts_filter *filter, int64_t now_us)
+	const struct source *source, int64_t now_us)
 {
 	json_t *list = json_array(), *object;
 
@@ -135,19 +143,106 @@ static json_t *view(const struct server *server, const struct rates *rates, cons
 		if (rate_is_of_start((enum fail_stage)i) || rate->ok + rate->failed + rate->skipped > 0)
 			(void)json_array_append_new(list, view_rate(server, (enum fail_stage)i, rate));
 	}
-	object = json_pack("{s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:o, s:o, s:b, s:I}", "stages", list, "product",
+	object = json_pack("{s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:o, s:o, s:b, s:I, s:s, s:I, s:I}", "stages", list, "product",
 		real_if(rates->has_product, rates->product), "product_low", real_if(rates->has_product, rates->low),
 		"product_high", real_if(rates->has_product, rates->high), "weakest",
 		rates->weakest == STAGE_MAX_ ? NULL : stage_name(rates->weakest), "from",
-		view_time_or_null(filter->from_us), "oldest", view_time_or_null(rates->oldest_us), "newest",
+		view_time_or_null(source->from_us), "oldest", view_time_or_null(rates->oldest_us), "newest",
 		view_time_or_null(rates->newest_us), "as_of", view_time_or_null(now_us), "complete",
-		rates->is_complete, "dropped", (json_int_t)rates->n_dropped);
+		rates->is_complete, "dropped", (json_int_t)rates->n_dropped, "source", source->step_us ? "sums" : "stages",
+		"step_s", (json_int_t)(source->step_us / USEC_PER_SEC), "rows", (json_int_t)source->n_rows);
 	if (object && what_if->stage != STAGE_MAX_)
 		(void)json_object_set_new(object, "what_if",
 			json_pack("{s:s, s:f, s:o}", "stage", stage_name(what_if->stage), "success", what_if->success,
 				"product",
 				real_if(rates->has_product, rates_what_if(rates, what_if->stage, what_if->success))));
 	return object;
+}
+
+/* ---- long windows: from the sums ---- */
+
+/* Of a request; it may be gone when the answer comes. */
+struct asked {
+	struct api_request *req;
+	bool is_waiting;
+};
+
+static void asked_free(void *data)
+{
+	struct asked *asked = data;
+
+	asked->req = NULL;
+	if (!asked->is_waiting)
+		free(asked);
+}
+
+/* Sums have no examples: the latest that is held of each code. */
+static void take_examples(struct rates *rates, const struct rates *held)
+{
+	for (size_t i = 1; i < STAGE_MAX_; i++)
+		for (size_t k = 0; k < rates->stages[i].n_codes; k++)
+			for (size_t j = 0; j < held->stages[i].n_codes; j++)
+				if (rates->stages[i].codes[k].code == held->stages[i].codes[j].code) {
+					const uint64_t n = rates->stages[i].codes[k].n;
+
+					rates->stages[i].codes[k] = held->stages[i].codes[j];
+					rates->stages[i].codes[k].n = n;
+				}
+}
+
+static void answer_sums(struct api_request *req, const struct rollups_answer *answer)
+{
+	const int64_t now_us = clock_realtime_usec();
+	const struct source source = { answer->from_us, answer->step_us, answer->n_rows };
+	struct rates *rates = malloc(sizeof(*rates)), *held = malloc(sizeof(*held));
+	struct facts_filter filter;
+	struct what_if what_if;
+	struct err err = answer->err;
+
+	if (answer->r == 0 && rates && held && read_filter(req, now_us, &filter, &err) == 0 &&
+		read_what_if(api_query(req, "what_if"), &what_if, &err) == 0 &&
+		facts_rates(telemetry_facts(req->server->telemetry), &filter, held) == 0) {
+		*rates = answer->rates;
+		take_examples(rates, held);
+		api_answer(req, 200, view(req->server, rates, &what_if, &source, now_us));
+	} else {
+		(void)err_set(&err, FAIL_NO_MEMORY, ENOMEM, "no memory for the table of stages");
+		api_fail(req, &err);
+	}
+	free(rates);
+	free(held);
+}
+
+static void on_sums(const struct rollups_answer *answer, void *user)
+{
+	struct asked *asked = user;
+
+	asked->is_waiting = false;
+	if (asked->req)
+		answer_sums(asked->req, answer);
+	else
+		free(asked);
+}
+
+/* 0: the answer comes; -ENOTSUP: sums do not tell this. */
+static int ask_sums(struct api_request *req, const struct facts_filter *filter, int64_t now_us, struct err *reterr)
+{
+	struct asked *asked = calloc(1, sizeof(*asked));
+	int r;
+
+	if (!asked)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the table of stages");
+	asked->req = req;
+	asked->is_waiting = true;
+	r = rollups_ask(req->server->rollups, filter, api_wants_all(req) && role_is_provider(req->role), now_us, on_sums, asked,
+		reterr);
+	if (r < 0) {
+		free(asked);
+		return r;
+	}
+	req->extra = asked;
+	req->extra_free = asked_free;
+	return 0;
 }
 
 void api_stage_rates(struct api_request *req)
@@ -163,9 +258,20 @@ void api_stage_rates(struct api_request *req)
 		r = read_what_if(api_query(req, "what_if"), &what_if, &err);
 	if (r == 0 && (!rates || facts_rates(telemetry_facts(req->server->telemetry), &filter, rates) < 0))
 		r = err_set(&err, FAIL_NO_MEMORY, ENOMEM, "no memory for the table of stages");
+	if (r == 0 && filter.from_us > 0 && (now_us - filter.from_us > SUMS_OVER_US || !rates->is_complete)) {
+		r = ask_sums(req, &filter, now_us, &err);
+		if (r == 0) {
+			free(rates);
+			return;
+		}
+		if (r == -ENOTSUP) {
+			rates->is_complete = false; /* of what ended long ago nothing is held one by one */
+			r = 0;
+		}
+	}
 	if (r < 0)
 		api_fail(req, &err);
 	else
-		api_answer(req, 200, view(req->server, rates, &what_if, &filter, now_us));
+		api_answer(req, 200, view(req->server, rates, &what_if, &(struct source){ filter.from_us, 0, 0 }, now_us));
 	free(rates);
 }

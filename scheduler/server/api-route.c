@@ -109,7 +109,8 @@ const struct api_route api_routes[] = {
 		"each as it is, `what_if=STAGE:SUCCESS`; `scope=all` for operators and planners: of all tenants that the key reaches",
 		"200 {`stages`: [{`stage what attempts ok failed saved skipped success low high p50_ms p90_ms p95_ms p99_ms codes`}], "
 		"`product`: the success rates of a start multiplied, `product_low product_high weakest from oldest newest as_of complete "
-		"dropped what_if`}: `low` and `high` bound an interval of 95 %, `saved` are failures apart from `failed`, whose start was ready at "
+		"dropped source step_s rows what_if`}: windows over an hour, and those of which single stages were dropped, are answered from sums "
+		"(`source` \"sums\") of 10 s, 5 min or 1 h (`step_s`), of which `rows` were read, `low` and `high` bound an interval of 95 %, `saved` are failures apart from `failed`, whose start was ready at "
 		"a later attempt: no caller saw them, `codes` are the three commonest with owner, remedy and the latest example, `complete` is false where older "
 		"facts of that time were dropped, and how many in all; calls into sandboxes are counted each, and their times are of those that nodes "
 		"told one by one; or {`sandbox state trace attempts records failure`}" },

@@ -23,6 +23,7 @@
 #include "server/link.h"
 #include "server/ops.h"
 #include "server/relay.h"
+#include "server/rollups.h"
 #include "server/shell.h"
 #include "server/telemetry.h"
 #include "server/worker.h"
@@ -146,6 +147,8 @@ static int open_parts(struct server *server, struct err *reterr)
 	if (r == 0)
 		r = worker_new(&server->planner, server->base, reterr);
 	if (r == 0)
+		r = rollups_new(&server->rollups, server, reterr);
+	if (r == 0)
 		r = telemetry_new(&server->telemetry, server, reterr);
 	if (r == 0)
 		r = shell_new(&server->shell, server, reterr);
@@ -227,6 +230,7 @@ void server_free(struct server *server)
 	shell_free(server->shell);
 	forecast_free(server->forecast);
 	telemetry_free(server->telemetry);
+	rollups_free(server->rollups);
 	worker_free(server->worker);
 	worker_free(server->planner);
 	registry_deinit(&server->registry);

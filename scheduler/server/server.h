@@ -71,6 +71,7 @@ struct server {
 	struct worker *worker;
 	struct worker *planner; /* what is only computed, and may take seconds */
 	unsigned int n_plans;   /* that it has */
+	struct rollups *rollups;
 	struct telemetry *telemetry;
 	struct forecast *forecast;
 	struct shell *shell; /* owns the fleet */

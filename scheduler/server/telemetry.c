@@ -13,6 +13,7 @@
 #include "server/ended.h"
 #include "server/message.h"
 #include "server/ops.h"
+#include "server/rollups.h"
 #include "server/shell.h"
 #include "telemetry/histogram.h"
 
@@ -55,11 +56,7 @@ struct node_telemetry {
 
 /* The stage of a live sandbox that was counted last. A record keeps its latest stages alone, so that a position in it says nothing. */
 struct counted {
-	char sandbox[ID_SIZE];
-	enum fail_stage stage; /* STAGE_NONE: none was */
-	uint32_t attempt;
-	uint64_t generation;
-	int64_t began_us;
+	struct rollup_mark last; /* stage STAGE_NONE: none was */
 	UT_hash_handle hh;
 };
 
@@ -71,7 +68,16 @@ struct telemetry {
 	struct node_telemetry *nodes;
 	struct ended ended;
 	bool is_loading; /* what nodes said is read after all that ended */
+	bool is_summing; /* what is counted now is not in the sums yet */
 };
+
+static void on_saved(const struct stage_fact *fact, void *user)
+{
+	const struct telemetry *telemetry = user;
+
+	if (telemetry->is_summing)
+		rollups_save(telemetry->server->rollups, fact);
+}
 
 int telemetry_new(struct telemetry **ret, struct server *server, struct err *reterr)
 {
@@ -83,6 +89,7 @@ int telemetry_new(struct telemetry **ret, struct server *server, struct err *ret
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for telemetry");
 	}
 	(*ret)->server = server;
+	facts_tell_saved((*ret)->facts, on_saved, *ret);
 	ended_init(&(*ret)->ended);
 	return 0;
 }
@@ -150,7 +157,7 @@ static const char *region_of(const struct node_record *node)
 }
 
 /* `about`: what is known besides; the rest of it comes from the record. */
-static void count_stage(struct telemetry *telemetry, const struct stage_record *record, struct stage_fact about)
+static void count_stage(struct telemetry *telemetry, const struct stage_record *record, struct stage_fact about, bool is_summing)
 {
 	struct fleet_node_view view;
 
@@ -171,6 +178,9 @@ static void count_stage(struct telemetry *telemetry, const struct stage_record *
 		about.pool = about.pool ? about.pool : view.record->pool;
 	}
 	add_total(telemetry, record);
+	telemetry->is_summing = is_summing;
+	if (is_summing)
+		rollups_add(telemetry->server->rollups, &about);
 	facts_add(telemetry->facts, &about);
 }
 
@@ -181,19 +191,31 @@ static bool is_of_life(enum fail_stage stage)
 }
 
 /* The place in a record behind what was counted last; 0 where the record does not have that any more. */
-static size_t uncounted_from(const struct counted *counted, const struct sandbox_record *record, size_t n)
+static size_t place_behind(const struct rollup_mark *last, const struct sandbox_record *record)
 {
-	for (size_t i = n; i > 0; i--) {
+	for (size_t i = record->n_stages; last && i > 0; i--) {
 		const struct stage_record *stage = &record->stages[i - 1];
 
-		if (counted && stage->stage == counted->stage && stage->attempt == counted->attempt &&
-			stage->generation == counted->generation && stage->began_us == counted->began_us)
+		if (stage->stage == last->stage && stage->attempt == last->attempt && stage->generation == last->generation &&
+			stage->began_us == last->began_us)
 			return i;
 	}
 	return 0;
 }
 
-static void count_stages(struct telemetry *telemetry, const struct sandbox_record *record, struct counted *counted)
+/* The place from which on stages are not in the sums. */
+static size_t unsummed_from(const struct telemetry *telemetry, const struct sandbox_record *record, bool is_over)
+{
+	const struct rollups *rollups = telemetry->server->rollups;
+	const struct rollup_mark *mark = rollups_mark_of(rollups, record->id);
+
+	if (!mark && is_over && telemetry->is_loading && rollups_has_ended(rollups, record->ended_us))
+		return record->n_stages;
+	return place_behind(mark, record);
+}
+
+/* *last is the stage that was counted last. */
+static void count_stages(struct telemetry *telemetry, const struct sandbox_record *record, bool is_over, struct rollup_mark *last)
 {
 	const struct stage_fact about = { .sandbox = record->id,
 		.tenant = record->tenant,
@@ -202,40 +224,58 @@ static void count_stages(struct telemetry *telemetry, const struct sandbox_recor
 		.region = record->wish.region,
 		.vcpus = record->spec->vcpus,
 		.memory_mib = record->spec->memory_mib };
+	const size_t unsummed = unsummed_from(telemetry, record, is_over);
 	size_t n = record->n_stages;
 
 	/* how long placing took is known when this very record is durable: the next one has it */
 	if (record->state == SANDBOX_DISPATCHED && n > 0 && record->stages[n - 1].stage == STAGE_PLACE)
 		n--;
-	for (size_t i = uncounted_from(counted, record, n); i < n; i++) {
+	for (size_t i = place_behind(last, record); i < n; i++) {
 		const struct stage_record *stage = &record->stages[i];
 
 		if (is_of_life(stage->stage))
 			continue;
-		count_stage(telemetry, stage, about);
-		if (counted) {
-			counted->stage = stage->stage;
-			counted->attempt = stage->attempt;
-			counted->generation = stage->generation;
-			counted->began_us = stage->began_us;
-		}
+		count_stage(telemetry, stage, about, i >= unsummed);
+		last->stage = stage->stage;
+		last->attempt = stage->attempt;
+		last->generation = stage->generation;
+		last->began_us = stage->began_us;
 	}
+}
+
+static void mark(const struct telemetry *telemetry, const struct sandbox_record *record, bool is_over, struct rollup_mark last)
+{
+	struct rollups *rollups = telemetry->server->rollups;
+	const struct rollup_mark *before = rollups_mark_of(rollups, record->id);
+
+	if (!before && is_over && telemetry->is_loading && rollups_has_ended(rollups, record->ended_us))
+		return;
+	if (is_over)
+		last.over_us = record->ended_us > 0 ? record->ended_us : clock_realtime_usec();
+	if (!before || last.over_us > 0 || before->stage != last.stage || before->began_us != last.began_us ||
+		before->generation != last.generation || before->attempt != last.attempt)
+		rollups_mark(rollups, &last);
 }
 
 void telemetry_count_sandbox(
 	struct telemetry *telemetry, const struct sandbox_record *record, bool is_over)
 {
 	struct counted *counted = NULL;
+	struct rollup_mark last = { .stage = STAGE_NONE };
 
 	HASH_FIND_STR(telemetry->counted, record->id, counted);
 	if (!counted && !is_over) {
 		counted = calloc(1, sizeof(*counted));
 		if (counted) { /* else some stages are counted twice, nothing else */
-			COPY(counted->sandbox, record->id);
-			HASH_ADD_STR(telemetry->counted, sandbox, counted);
+			COPY(counted->last.sandbox, record->id);
+			HASH_ADD_STR(telemetry->counted, last.sandbox, counted);
 		}
 	}
-	count_stages(telemetry, record, counted);
+	if (counted)
+		last = counted->last;
+	COPY(last.sandbox, record->id);
+	count_stages(telemetry, record, is_over, &last);
+	mark(telemetry, record, is_over, last);
 	if (is_over && (!telemetry->is_loading || telemetry->ended.n < ENDED_LOAD_MAX))
 		ended_add(&telemetry->ended, record);
 	if (!telemetry->is_loading)
@@ -243,6 +283,8 @@ void telemetry_count_sandbox(
 	if (counted && is_over) {
 		HASH_DEL(telemetry->counted, counted);
 		free(counted);
+	} else if (counted) {
+		counted->last = last;
 	}
 }
 
@@ -319,7 +361,8 @@ static void put_fields(char ret[static DETAIL_SIZE], const Croft__NodeEvent *eve
 
 /* A stage of a sandbox's life. A node speaks of its own sandboxes only: of others, and of those that ended long ago, no more is
  * known than their id. */
-static void count_life(struct telemetry *telemetry, const struct node_telemetry *node, const struct stage_record *stage)
+static void count_life(struct telemetry *telemetry, const struct node_telemetry *node, const struct stage_record *stage,
+	bool is_summing)
 {
 	const struct fleet *fleet = shell_fleet(telemetry->server->shell);
 	struct stage_fact about = { .sandbox = stage->sandbox, .node = node->node };
@@ -340,7 +383,7 @@ static void count_life(struct telemetry *telemetry, const struct node_telemetry 
 		about.vcpus = ended->vcpus;
 		about.memory_mib = ended->memory_mib;
 	}
-	count_stage(telemetry, stage, about);
+	count_stage(telemetry, stage, about, is_summing);
 }
 
 /* A gateway whose agent ended before it said that it has a call tells the next one again. That lies close behind. */
@@ -355,6 +398,7 @@ static bool is_told_again(const struct node_telemetry *node, const struct stage_
 static void take_record(struct telemetry *telemetry, struct node_telemetry *node,
 	const Croft__TelemetryRecord *record)
 {
+	const bool is_new = record->seq > rollups_heard(telemetry->server->rollups, node->node);
 	struct recent recent = { .seq = record->seq, .when_us = record->when_us };
 	struct stage_record stage;
 
@@ -374,7 +418,7 @@ static void take_record(struct telemetry *telemetry, struct node_telemetry *node
 			node->repeated++;
 			telemetry->server->counters.telemetry_repeated++;
 		} else if (is_of_life(stage.stage)) {
-			count_life(telemetry, node, &stage);
+			count_life(telemetry, node, &stage, is_new);
 		}
 		COPY(recent.span, stage.trace.span_id);
 		break;
@@ -393,6 +437,8 @@ static void take_record(struct telemetry *telemetry, struct node_telemetry *node
 		COPY(recent.what, "unknown");
 		break;
 	}
+	if (is_new)
+		rollups_hear(telemetry->server->rollups, node->node, record->seq);
 	telemetry->server->counters.telemetry_records++;
 	node->taken = record->seq;
 	remember(node, &recent);

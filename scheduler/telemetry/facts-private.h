@@ -43,7 +43,19 @@ struct facts {
 	struct fact_ring rings[FACT_KIND_MAX_];
 	struct name *names;
 	bool is_loading;
+	facts_on_saved on_saved;
+	void *user;
 };
+
+static inline struct stage_fact fact_of(const struct kept_fact *kept)
+{
+	return (struct stage_fact) { .when_us = kept->when_us, .took_us = kept->took_us, .stage = kept->stage,
+		.outcome = kept->outcome, .code = kept->code, .n = kept->n, .attempt = kept->attempt, .vcpus = kept->vcpus,
+		.memory_mib = kept->memory_mib, .sandbox = kept->sandbox, .trace = kept->trace,
+		.tenant = kept->names[FACT_TENANT]->text, .pool = kept->names[FACT_POOL]->text,
+		.node = kept->names[FACT_NODE]->text, .template_name = kept->names[FACT_TEMPLATE]->text,
+		.version = kept->names[FACT_VERSION]->text, .region = kept->names[FACT_REGION]->text };
+}
 
 static inline struct kept_fact *ring_at(const struct fact_ring *ring, size_t i)
 {

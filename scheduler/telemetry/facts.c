@@ -112,15 +112,20 @@ static void drop_oldest(struct facts *facts, struct fact_ring *ring)
 }
 
 /* A start that is ready at a later attempt: what failed before was no loss to its caller. Not farther back than it began. */
-static void mark_saved(struct fact_ring *ring, const struct kept_fact *ready)
+static void mark_saved(const struct facts *facts, struct fact_ring *ring, const struct kept_fact *ready)
 {
 	for (size_t i = ring->n; i-- > 0;) {
 		struct kept_fact *fact = ring_at(ring, i);
 
 		if (strcmp(fact->sandbox, ready->sandbox) != 0)
 			continue;
-		if (fact->outcome == RESULT_FAILED && fact->attempt < ready->attempt)
+		if (fact->outcome == RESULT_FAILED && fact->attempt < ready->attempt && !fact->is_saved) {
+			const struct stage_fact saved = fact_of(fact);
+
 			fact->is_saved = true;
+			if (facts->on_saved)
+				facts->on_saved(&saved, facts->user);
+		}
 		if (fact->stage == STAGE_ADMIT)
 			return;
 	}
@@ -152,6 +157,12 @@ static void make_room(struct facts *facts, struct fact_ring *ring)
 	for (size_t n = ring->n / 2 + 1; n > 0; n--)
 		drop_oldest(facts, ring);
 	sort(ring); /* in one piece again */
+}
+
+void facts_tell_saved(struct facts *facts, facts_on_saved on_saved, void *user)
+{
+	facts->on_saved = on_saved;
+	facts->user = user;
 }
 
 void facts_load_begin(struct facts *facts)
@@ -207,5 +218,5 @@ void facts_add(struct facts *facts, const struct stage_fact *fact)
 	}
 	ring->n++;
 	if (kept->stage == STAGE_READY && kept->outcome == RESULT_OK && kept->attempt > 1)
-		mark_saved(ring, kept);
+		mark_saved(facts, ring, kept);
 }

@@ -44,6 +44,9 @@ int facts_new(struct facts **ret, size_t max, size_t max_calls);
 bool fact_is_call(enum fail_stage stage);
 struct facts *facts_free(struct facts *facts); /* NULL, always */
 void facts_clear(struct facts *facts);
+/* A failure that was counted as its caller's turned out to be saved: `fact` is as it was added. */
+typedef void (*facts_on_saved)(const struct stage_fact *fact, void *user);
+void facts_tell_saved(struct facts *facts, facts_on_saved on_saved, void *user);
 /* Copies. What finds no memory is counted as dropped. One of a later attempt that is ready marks its sandbox's failures as
  * saved by a retry. */
 void facts_add(struct facts *facts, const struct stage_fact *fact);

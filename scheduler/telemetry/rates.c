@@ -11,14 +11,11 @@
 
 #include "base/util.h"
 #include "telemetry/facts-private.h"
-#include "telemetry/histogram.h"
 
 #define Z 1.959963984540054 /* of the normal distribution, two-sided 95 % */
 
-/* What is counted on the way to a struct rates. */
-struct sums {
-	struct histogram took[STAGE_MAX_];
-	uint64_t codes[STAGE_MAX_][FAIL_MAX_];
+/* The latest example of each code of each stage. */
+struct examples {
 	const struct kept_fact *latest[STAGE_MAX_][FAIL_MAX_];
 };
 
@@ -102,31 +99,30 @@ static bool takes(struct look *look, const struct kept_fact *fact)
 	return sees(look, fact->names[FACT_TENANT]);
 }
 
-static void count(struct rates *rates, struct sums *sums, const struct kept_fact *fact)
+static void count(struct rates *rates, struct rate_sums *sums, struct examples *examples, const struct kept_fact *fact)
 {
-	struct stage_rate *rate;
+	const int64_t n = (int64_t) fact->n;
+	struct rate_sum *sum;
 
 	if ((unsigned int) fact->stage >= STAGE_MAX_)
 		return;
-	rate = &rates->stages[fact->stage];
+	sum = &sums->stages[fact->stage];
 	if (fact->outcome == RESULT_OK)
-		rate->ok += fact->n;
+		sum->ok += n;
 	else if (fact->outcome == RESULT_SKIPPED)
-		rate->skipped += fact->n;
-	else if (fact->outcome == RESULT_FAILED && fact->is_saved)
-		rate->saved += fact->n;
+		sum->skipped += n;
 	else if (fact->outcome == RESULT_FAILED)
-		rate->failed += fact->n;
+		*(fact->is_saved ? &sum->saved : &sum->failed) += n;
 	else
 		return;
-	if (fact->outcome != RESULT_SKIPPED && fact->n == 1)
-		histogram_add(&sums->took[fact->stage], fact->took_us);
+	if (fact->outcome != RESULT_SKIPPED && n == 1)
+		histogram_add(&sum->took, fact->took_us);
 	if (fact->outcome == RESULT_FAILED && (unsigned int) fact->code < FAIL_MAX_) {
-		const struct kept_fact **latest = &sums->latest[fact->stage][fact->code];
+		const struct kept_fact **latest = &examples->latest[fact->stage][fact->code];
 
-		sums->codes[fact->stage][fact->code] += fact->n;
+		sum->codes[fact->code] += fact->n;
 		/* one by itself has a trace: the better example */
-		if (!*latest || (fact->n == 1 && ((*latest)->n > 1 || fact->when_us >= (*latest)->when_us)))
+		if (!*latest || (n == 1 && ((*latest)->n > 1 || fact->when_us >= (*latest)->when_us)))
 			*latest = fact;
 	}
 	if (rates->oldest_us == 0 || fact->when_us < rates->oldest_us)
@@ -135,21 +131,36 @@ static void count(struct rates *rates, struct sums *sums, const struct kept_fact
 }
 
 /* The commonest first, of equal ones the one that stands first in failure.def. */
-static void pick_codes(struct stage_rate *rate, uint64_t counts[FAIL_MAX_], const struct kept_fact *const latest[FAIL_MAX_])
+static void pick_codes(struct stage_rate *rate, const uint64_t counts[FAIL_MAX_])
 {
+	bool is_picked[FAIL_MAX_] = { false };
+
 	while (rate->n_codes < RATE_CODES_MAX) {
 		size_t best = 0;
 
-		for (size_t i = 0; i < FAIL_MAX_; i++)
-			if (counts[i] > counts[best])
+		for (size_t i = 1; i < FAIL_MAX_; i++)
+			if (!is_picked[i] && counts[i] > (best ? counts[best] : 0))
 				best = i;
-		if (counts[best] == 0)
+		if (best == 0)
 			return;
-		rate->codes[rate->n_codes++] = (struct rate_code) { .code = (enum fail_code) best, .n = counts[best],
-			.trace = latest[best]->trace, .sandbox = latest[best]->sandbox,
-			.pool = latest[best]->names[FACT_POOL]->text, .node = latest[best]->names[FACT_NODE]->text };
-		counts[best] = 0;
+		is_picked[best] = true;
+		rate->codes[rate->n_codes++] = (struct rate_code) { .code = (enum fail_code) best, .n = counts[best], .trace = "",
+			.sandbox = "", .pool = "", .node = "" };
 	}
+}
+
+static void name_examples(struct rates *rates, const struct examples *examples)
+{
+	for (size_t i = 1; i < STAGE_MAX_; i++)
+		for (size_t k = 0; k < rates->stages[i].n_codes; k++) {
+			struct rate_code *code = &rates->stages[i].codes[k];
+			const struct kept_fact *latest = examples->latest[i][code->code];
+
+			code->trace = latest->trace;
+			code->sandbox = latest->sandbox;
+			code->pool = latest->names[FACT_POOL]->text;
+			code->node = latest->names[FACT_NODE]->text;
+		}
 }
 
 /* The most that a product of 0 may be: the most of the stage that was never passed. */
@@ -187,41 +198,59 @@ static void multiply(struct rates *rates)
 	rates->high = rates->product > 0.0 ? MIN(rates->product * exp(Z * sqrt(variance)), 1.0) : nothing_of(rates);
 }
 
+static uint64_t count_of(int64_t n)
+{
+	return n > 0 ? (uint64_t) n : 0;
+}
+
+void rates_of_sums(const struct rate_sums *sums, struct rates *ret)
+{
+	for (size_t i = 1; i < STAGE_MAX_; i++) {
+		const struct rate_sum *sum = &sums->stages[i];
+		struct stage_rate *rate = &ret->stages[i];
+		const uint64_t judged = count_of(sum->ok) + count_of(sum->failed);
+
+		rate->ok = count_of(sum->ok);
+		rate->failed = count_of(sum->failed);
+		rate->saved = count_of(sum->saved);
+		rate->skipped = count_of(sum->skipped);
+		rate->success = judged ? (double) rate->ok / (double) judged : 1.0;
+		rate_interval(rate->ok, judged, &rate->low, &rate->high);
+		rate->p50_ms = histogram_quantile(&sum->took, 0.50) / 1000.0;
+		rate->p90_ms = histogram_quantile(&sum->took, 0.90) / 1000.0;
+		rate->p95_ms = histogram_quantile(&sum->took, 0.95) / 1000.0;
+		rate->p99_ms = histogram_quantile(&sum->took, 0.99) / 1000.0;
+		pick_codes(rate, sum->codes);
+	}
+	multiply(ret);
+}
+
 int facts_rates(const struct facts *facts, const struct facts_filter *filter, struct rates *ret)
 {
-	struct sums *sums = calloc(1, sizeof(*sums));
+	struct rate_sums *sums = calloc(1, sizeof(*sums));
+	struct examples *examples = calloc(1, sizeof(*examples));
 	struct look look;
-	bool is_any;
+	bool is_any = look_init(&look, facts, filter);
 
-	if (!sums)
-		return -ENOMEM;
 	memset(ret, 0, sizeof(*ret));
 	ret->is_complete = true;
-	is_any = look_init(&look, facts, filter);
-	for (size_t kind = 0; kind < FACT_KIND_MAX_; kind++) {
+	for (size_t kind = 0; sums && examples && kind < FACT_KIND_MAX_; kind++) {
 		const struct fact_ring *ring = &facts->rings[kind];
 
 		for (size_t i = 0; is_any && i < ring->n; i++)
 			if (takes(&look, ring_at(ring, i)))
-				count(ret, sums, ring_at(ring, i));
+				count(ret, sums, examples, ring_at(ring, i));
 		ret->n_dropped += ring->n_dropped;
 		ret->is_complete = ret->is_complete && (ring->n_dropped == 0 || ring->dropped_until_us < filter->from_us);
 	}
-	for (size_t i = 1; i < STAGE_MAX_; i++) {
-		struct stage_rate *rate = &ret->stages[i];
-		const uint64_t judged = rate->ok + rate->failed;
-
-		rate->success = judged ? (double) rate->ok / (double) judged : 1.0;
-		rate_interval(rate->ok, judged, &rate->low, &rate->high);
-		rate->p50_ms = histogram_quantile(&sums->took[i], 0.50) / 1000.0;
-		rate->p90_ms = histogram_quantile(&sums->took[i], 0.90) / 1000.0;
-		rate->p95_ms = histogram_quantile(&sums->took[i], 0.95) / 1000.0;
-		rate->p99_ms = histogram_quantile(&sums->took[i], 0.99) / 1000.0;
-		pick_codes(rate, sums->codes[i], sums->latest[i]);
+	if (sums && examples) {
+		rates_of_sums(sums, ret);
+		name_examples(ret, examples);
 	}
-	multiply(ret);
+	is_any = sums && examples;
 	free(sums);
-	return 0;
+	free(examples);
+	return is_any ? 0 : -ENOMEM;
 }
 
 double rates_what_if(const struct rates *rates, enum fail_stage stage, double success)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "telemetry/facts.h"
+#include "telemetry/histogram.h"
 
 #define RATE_CODES_MAX 3
 
@@ -45,10 +46,22 @@ struct rates {
 	int64_t oldest_us, newest_us; /* of the facts taken; 0: none */
 };
 
+/* What rates are made of. A code counts each failure, saved ones too. */
+struct rate_sum {
+	int64_t ok, failed, saved, skipped;
+	struct histogram took;
+	uint64_t codes[FAIL_MAX_];
+};
+struct rate_sums {
+	struct rate_sum stages[STAGE_MAX_];
+};
+
 /* Whether a stage is part of a start, and so of the product. */
 bool rate_is_of_start(enum fail_stage stage);
 /* Reads every fact, FACTS_MAX and CALLS_MAX of them at most. 0 or -ENOMEM. */
 int facts_rates(const struct facts *facts, const struct facts_filter *filter, struct rates *ret);
+/* Of sums alone: without examples, times and what is complete. */
+void rates_of_sums(const struct rate_sums *sums, struct rates *ret);
 /* The product if `stage` had this success and all others theirs. */
 double rates_what_if(const struct rates *rates, enum fail_stage stage, double success);
 /* Wilson's score interval of `ok` of `n`, at 95 %. */

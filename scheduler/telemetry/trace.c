@@ -9,16 +9,6 @@
 
 #include "telemetry/facts-private.h"
 
-static struct stage_fact fact_of(const struct kept_fact *kept)
-{
-	return (struct stage_fact) { .when_us = kept->when_us, .took_us = kept->took_us, .stage = kept->stage,
-		.outcome = kept->outcome, .code = kept->code, .n = kept->n, .attempt = kept->attempt, .vcpus = kept->vcpus,
-		.memory_mib = kept->memory_mib, .sandbox = kept->sandbox, .trace = kept->trace,
-		.tenant = kept->names[FACT_TENANT]->text, .pool = kept->names[FACT_POOL]->text,
-		.node = kept->names[FACT_NODE]->text, .template_name = kept->names[FACT_TEMPLATE]->text,
-		.version = kept->names[FACT_VERSION]->text, .region = kept->names[FACT_REGION]->text };
-}
-
 /* Of the same moment, in the order of a start. */
 static bool is_before(const struct stage_fact *a, const struct kept_fact *b)
 {

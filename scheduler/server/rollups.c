@@ -1,0 +1,699 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See rollups.h. The loop collects changes, marks and numbers in a struct flush; the thread alone touches the database.
+ */
+#include "server/rollups.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "base/table.h"
+#include "server/worker.h"
+
+#define FLUSH_S 2
+#define CHANGES_MAX 65536u /* of one flush: over that it goes at once */
+#define FLUSHES_MAX 8u     /* that wait for the thread: over that stages are lost */
+#define MARK_KEEP_US (60 * USEC_PER_SEC) /* of a sandbox that is over; longer than any commit takes */
+#define EXPIRE_EVERY_US (60 * USEC_PER_SEC)
+#define FEW_KINDS 4
+
+struct kind_entry {
+	struct rollup_kind kind;
+	uint32_t number;
+	UT_hash_handle hh;
+};
+
+struct mark_entry {
+	struct rollup_mark mark;
+	bool is_dirty;
+	UT_hash_handle hh;
+};
+
+struct heard_entry {
+	char node[ID_SIZE];
+	uint64_t seq;
+	bool is_dirty;
+	UT_hash_handle hh;
+};
+
+struct flush {
+	STAILQ_ENTRY(flush) link;
+	struct rollups *rollups;
+	struct rollup_change *changes;
+	size_t n_changes, room;
+	const struct kind_entry **kinds; /* that are new */
+	struct rollup_mark *marks;
+	struct heard_entry *heard;
+	size_t n_kinds, n_marks, n_heard;
+	int64_t now_us, sure_us;
+	struct err err;
+	bool is_done;
+};
+STAILQ_HEAD(flush_list, flush);
+
+struct rollups {
+	struct server *server;
+	struct worker *worker;
+	struct event *timer;
+	struct kind_entry *kinds;
+	uint32_t last_kind;
+	uint32_t first_new_kind; /* those from here on are not written yet */
+	struct mark_entry *marks;
+	struct heard_entry *heard;
+	struct rollup_change *changes;
+	size_t n_changes, room;
+	struct flush_list flushes; /* with the thread, or waiting for it */
+	size_t n_flushes;
+	LIST_HEAD(, question) questions;
+	int64_t sure_us;
+	uint64_t n_lost;
+	int64_t lost_until_us;
+	bool is_failing;
+
+	/* the thread's */
+	struct rollup_db *db;
+	int64_t expired_us, since_us;
+};
+
+/* ---- in the thread ---- */
+struct item {
+	struct rollup_key key;
+	const struct rollup_change *change;
+};
+
+static int by_key(const void *a, const void *b)
+{
+	const struct rollup_key *left = &((const struct item *)a)->key, *right = &((const struct item *)b)->key;
+
+	if (left->level != right->level)
+		return (int)left->level - (int)right->level;
+	if (left->grain != right->grain)
+		return (int)left->grain - (int)right->grain;
+	if (left->bucket != right->bucket)
+		return left->bucket < right->bucket ? -1 : 1;
+	return (left->kind > right->kind) - (left->kind < right->kind);
+}
+
+static size_t spread(const struct flush *flush, struct item *items)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < flush->n_changes; i++)
+		for (enum rollup_level level = 0; level < ROLLUP_LEVEL_MAX_; level++) {
+			const struct rollup_change *change = &flush->changes[i];
+
+			if (change->when_us < flush->now_us - rollup_spans[level].keep_us)
+				continue; /* told late: nothing is kept of that time here */
+			for (enum rollup_grain grain = 0; grain < ROLLUP_GRAIN_MAX_; grain++)
+				if (change->kinds[grain])
+					items[n++] = (struct item){ { level, grain, change->when_us / rollup_spans[level].step_us,
+									    change->kinds[grain] },
+						change };
+		}
+	qsort(items, n, sizeof(*items), by_key);
+	return n;
+}
+
+static int write_sums(struct rollup_db *db, const struct flush *flush, struct err *reterr)
+{
+	struct item *items = calloc(flush->n_changes + 1, sizeof(*items) * ROLLUP_LEVEL_MAX_ * ROLLUP_GRAIN_MAX_);
+	struct rate_sums *sums = malloc(sizeof(*sums));
+	size_t n = items && sums ? spread(flush, items) : 0;
+	int r = items && sums ? 0 : err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for sums");
+
+	for (size_t i = 0; i < n && r == 0;) {
+		const struct rollup_key key = items[i].key;
+
+		memset(sums, 0, sizeof(*sums));
+		for (; i < n && by_key(&items[i], &(struct item){ key, NULL }) == 0; i++)
+			rollup_sum(sums, items[i].change);
+		r = rollup_db_add(db, &key, sums, reterr);
+	}
+	free(items);
+	free(sums);
+	return r;
+}
+
+/* What is too old goes, and of the hours the oldest day as long as all of it is too large. */
+static int expire(struct rollups *rollups, int64_t now_us, struct err *reterr)
+{
+	int r = 0;
+
+	if (now_us - rollups->expired_us < EXPIRE_EVERY_US)
+		return 0;
+	rollups->expired_us = now_us;
+	for (enum rollup_level level = 0; level < ROLLUP_LEVEL_MAX_ && r == 0; level++)
+		r = rollup_db_expire(rollups->db, level, (now_us - rollup_spans[level].keep_us) / rollup_spans[level].step_us, reterr);
+	if (r == 0 && rollup_db_size(rollups->db) > ROLLUPS_BYTES_MAX) {
+		int64_t oldest = rollup_db_oldest(rollups->db, ROLLUP_1H);
+
+		r = rollup_db_expire(rollups->db, ROLLUP_1H, oldest + 24, reterr);
+		rollups->since_us = MAX(rollups->since_us, (oldest + 24) * rollup_spans[ROLLUP_1H].step_us);
+		rollups->expired_us = 0; /* more at the next flush, if that was not enough */
+		if (r == 0)
+			r = rollup_db_put_number(rollups->db, "since", rollups->since_us, reterr);
+	}
+	return r;
+}
+
+static void work_flush(void *arg)
+{
+	struct flush *flush = arg;
+	struct rollup_db *db = flush->rollups->db;
+	struct err *err = &flush->err;
+	char name[ID_SIZE + 8];
+	int r = rollup_db_begin(db, err);
+
+	for (size_t i = 0; i < flush->n_kinds && r == 0; i++)
+		r = rollup_db_put_kind(db, flush->kinds[i]->number, &flush->kinds[i]->kind, err);
+	if (r == 0)
+		r = write_sums(db, flush, err);
+	for (size_t i = 0; i < flush->n_marks && r == 0; i++)
+		r = rollup_db_put_mark(db, &flush->marks[i], err);
+	for (size_t i = 0; i < flush->n_heard && r == 0; i++) {
+		(void)snprintf(name, sizeof(name), "heard/%s", flush->heard[i].node);
+		r = rollup_db_put_number(db, name, (int64_t)flush->heard[i].seq, err);
+	}
+	if (r == 0)
+		r = rollup_db_put_number(db, "sure", flush->sure_us, err);
+	if (r == 0)
+		r = rollup_db_drop_marks(db, flush->sure_us, err);
+	if (r == 0)
+		r = expire(flush->rollups, flush->now_us, err);
+	(void)rollup_db_end(db, r, err);
+	flush->is_done = true;
+}
+
+/* ---- on the loop: to the thread ---- */
+
+static void flush_free(struct flush *flush)
+{
+	free(flush->changes);
+	free(flush->kinds);
+	free(flush->marks);
+	free(flush->heard);
+	free(flush);
+}
+
+static void lose(struct rollups *rollups, uint64_t n, int64_t until_us)
+{
+	rollups->n_lost += n;
+	rollups->lost_until_us = MAX(rollups->lost_until_us, until_us);
+}
+
+static void done_flush(void *arg)
+{
+	struct flush *flush = arg;
+	struct rollups *rollups = flush->rollups;
+	const bool has_failed = err_is_set(&flush->err);
+
+	if (has_failed) {
+		lose(rollups, flush->n_changes, flush->now_us);
+		rollups->first_new_kind = 1; /* all of them with the next one: some may be missing */
+	}
+	if (has_failed && !rollups->is_failing)
+		log_failure(LOG_LEVEL_WARN, "sums of stages are not written", &flush->err, NULL);
+	rollups->is_failing = has_failed;
+	STAILQ_REMOVE(&rollups->flushes, flush, flush, link);
+	rollups->n_flushes--;
+	flush_free(flush);
+}
+
+static void take_marks(struct rollups *rollups, struct flush *flush)
+{
+	struct mark_entry *mark, *next;
+
+	HASH_ITER (hh, rollups->marks, mark, next) {
+		if (mark->is_dirty)
+			flush->marks[flush->n_marks++] = mark->mark;
+		mark->is_dirty = false;
+		if (mark->mark.over_us > 0 && mark->mark.over_us < flush->sure_us) {
+			HASH_DEL(rollups->marks, mark);
+			free(mark);
+		}
+	}
+}
+
+static void take_heard(struct rollups *rollups, struct flush *flush)
+{
+	for (struct heard_entry *heard = rollups->heard; heard; heard = heard->hh.next) {
+		if (heard->is_dirty)
+			flush->heard[flush->n_heard++] = *heard;
+		heard->is_dirty = false;
+	}
+}
+
+static void take_kinds(struct rollups *rollups, struct flush *flush)
+{
+	for (const struct kind_entry *kind = rollups->kinds; kind; kind = kind->hh.next)
+		if (kind->number >= rollups->first_new_kind)
+			flush->kinds[flush->n_kinds++] = kind;
+	rollups->first_new_kind = rollups->last_kind + 1;
+}
+
+static struct flush *make_flush(struct rollups *rollups, int64_t now_us)
+{
+	struct flush *flush = calloc(1, sizeof(*flush));
+
+	if (!flush)
+		return NULL;
+	flush->kinds = calloc(HASH_COUNT(rollups->kinds) + 1, sizeof(*flush->kinds));
+	flush->marks = calloc(HASH_COUNT(rollups->marks) + 1, sizeof(*flush->marks));
+	flush->heard = calloc(HASH_COUNT(rollups->heard) + 1, sizeof(*flush->heard));
+	if (!flush->kinds || !flush->marks || !flush->heard) {
+		flush_free(flush);
+		return NULL;
+	}
+	flush->rollups = rollups;
+	flush->now_us = now_us;
+	flush->sure_us = rollups->sure_us = MAX(rollups->sure_us, now_us - MARK_KEEP_US);
+	flush->changes = TAKE(rollups->changes);
+	flush->n_changes = rollups->n_changes;
+	rollups->n_changes = rollups->room = 0;
+	take_kinds(rollups, flush);
+	take_marks(rollups, flush);
+	take_heard(rollups, flush);
+	return flush;
+}
+
+void rollups_flush(struct rollups *rollups, int64_t now_us)
+{
+	struct err err = ERR_NULL;
+	struct flush *flush = rollups->n_flushes < FLUSHES_MAX ? make_flush(rollups, now_us) : NULL;
+
+	if (!flush)
+		return; /* at the next one */
+	STAILQ_INSERT_TAIL(&rollups->flushes, flush, link);
+	rollups->n_flushes++;
+	if (worker_add(rollups->worker, work_flush, done_flush, flush, &err) < 0) {
+		flush->err = err;
+		done_flush(flush);
+	}
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *user)
+{
+	struct rollups *rollups = user;
+
+	(void)fd;
+	(void)what;
+	if (rollups->n_flushes == 0)
+		rollups_flush(rollups, clock_realtime_usec());
+}
+
+/* ---- on the loop: what is added ---- */
+
+/* 0: there are too many already, or no memory. */
+static uint32_t number_of(struct rollups *rollups, const struct rollup_kind *kind)
+{
+	struct kind_entry *entry = NULL;
+
+	HASH_FIND(hh, rollups->kinds, kind, sizeof(*kind), entry);
+	if (entry)
+		return entry->number;
+	entry = HASH_COUNT(rollups->kinds) < ROLLUPS_KINDS_MAX ? calloc(1, sizeof(*entry)) : NULL;
+	if (!entry)
+		return 0;
+	memcpy(&entry->kind, kind, sizeof(entry->kind));
+	entry->number = rollups->last_kind + 1;
+	HASH_ADD(hh, rollups->kinds, kind, sizeof(entry->kind), entry);
+	if (!entry->hh.tbl) {
+		free(entry);
+		return 0;
+	}
+	return ++rollups->last_kind;
+}
+
+static void add(struct rollups *rollups, const struct stage_fact *fact, struct rollup_change change)
+{
+	bool is_whole = true;
+
+	if (rollups->n_changes == rollups->room) {
+		size_t room = rollups->room ? 2 * rollups->room : 256;
+		struct rollup_change *grown =
+			room <= 2 * CHANGES_MAX ? realloc(rollups->changes, room * sizeof(*grown)) : NULL;
+
+		if (!grown) {
+			lose(rollups, 1, fact->when_us);
+			return;
+		}
+		rollups->changes = grown;
+		rollups->room = room;
+	}
+	for (enum rollup_grain grain = 0; grain < ROLLUP_GRAIN_MAX_; grain++) {
+		struct rollup_kind kind;
+
+		rollup_kind_of(fact, grain, &kind);
+		if (grain == ROLLUP_NODES && !*kind.node)
+			continue; /* before there is one */
+		change.kinds[grain] = number_of(rollups, &kind);
+		is_whole = is_whole && change.kinds[grain] > 0;
+	}
+	if (!is_whole)
+		lose(rollups, 1, fact->when_us);
+	rollups->changes[rollups->n_changes++] = change;
+	if (rollups->n_changes == CHANGES_MAX)
+		rollups_flush(rollups, MAX(rollups->sure_us + MARK_KEEP_US, fact->when_us));
+}
+
+void rollups_add(struct rollups *rollups, const struct stage_fact *fact)
+{
+	if ((unsigned int)fact->stage < STAGE_MAX_ && (unsigned int)fact->code < FAIL_MAX_)
+		add(rollups, fact, rollup_change_of(fact));
+}
+
+void rollups_save(struct rollups *rollups, const struct stage_fact *fact)
+{
+	struct rollup_change change = rollup_change_of(fact);
+
+	change.has_time = false;
+	change.is_saved = true;
+	add(rollups, fact, change);
+	change.is_saved = false;
+	change.n = -change.n;
+	add(rollups, fact, change);
+}
+
+/* ---- how far ---- */
+
+const struct rollup_mark *rollups_mark_of(const struct rollups *rollups, const char *sandbox)
+{
+	struct mark_entry *entry = NULL;
+
+	HASH_FIND_STR(rollups->marks, sandbox, entry);
+	return entry ? &entry->mark : NULL;
+}
+
+bool rollups_has_ended(const struct rollups *rollups, int64_t ended_us)
+{
+	return ended_us < rollups->sure_us;
+}
+
+static void set_mark(struct rollups *rollups, const struct rollup_mark *mark, bool is_dirty)
+{
+	struct mark_entry *entry = NULL;
+
+	HASH_FIND_STR(rollups->marks, mark->sandbox, entry);
+	if (!entry) {
+		entry = calloc(1, sizeof(*entry));
+		if (!entry)
+			return; /* some of its stages may be summed twice after a restart, nothing else */
+		memcpy(entry->mark.sandbox, mark->sandbox, sizeof(entry->mark.sandbox));
+		HASH_ADD_STR(rollups->marks, mark.sandbox, entry);
+	}
+	entry->mark = *mark;
+	entry->is_dirty = is_dirty;
+}
+
+void rollups_mark(struct rollups *rollups, const struct rollup_mark *mark)
+{
+	set_mark(rollups, mark, true);
+}
+
+static struct heard_entry *heard_of(const struct rollups *rollups, const char *node)
+{
+	struct heard_entry *entry = NULL;
+
+	HASH_FIND_STR(rollups->heard, node, entry);
+	return entry;
+}
+
+uint64_t rollups_heard(const struct rollups *rollups, const char *node)
+{
+	const struct heard_entry *entry = heard_of(rollups, node);
+
+	return entry ? entry->seq : 0;
+}
+
+static void set_heard(struct rollups *rollups, const char *node, uint64_t seq, bool is_dirty)
+{
+	struct heard_entry *entry = heard_of(rollups, node);
+
+	if (!entry) {
+		entry = calloc(1, sizeof(*entry));
+		if (!entry)
+			return; /* as with a mark */
+		(void)snprintf(entry->node, sizeof(entry->node), "%s", node);
+		HASH_ADD_STR(rollups->heard, node, entry);
+	}
+	entry->seq = seq;
+	entry->is_dirty = is_dirty;
+}
+
+void rollups_hear(struct rollups *rollups, const char *node, uint64_t seq)
+{
+	set_heard(rollups, node, seq, true);
+}
+
+/* ---- questions ---- */
+
+struct question {
+	LIST_ENTRY(question) link;
+	struct rollups *rollups;
+	struct rollup_range range;
+	uint8_t *takes;
+	uint32_t few[FEW_KINDS];
+	struct rate_sums sums;
+	struct rollups_answer answer;
+	int64_t since_us;
+	void (*done)(const struct rollups_answer *answer, void *user);
+	void *user;
+};
+
+static void question_free(struct question *question)
+{
+	LIST_REMOVE(question, link);
+	free(question->takes);
+	free(question);
+}
+
+static void work_question(void *arg)
+{
+	struct question *question = arg;
+	struct rollups_answer *answer = &question->answer;
+
+	answer->r = rollup_db_read(question->rollups->db, &question->range, &question->sums, &answer->n_rows,
+		&answer->rates.is_complete, &answer->err);
+	rates_of_sums(&question->sums, &answer->rates);
+	question->since_us = question->rollups->since_us;
+}
+
+static void done_question(void *arg)
+{
+	struct question *question = arg;
+	const struct rollups *rollups = question->rollups;
+	struct rollups_answer *answer = &question->answer;
+
+	answer->rates.n_dropped = rollups->n_lost;
+	answer->rates.is_complete = answer->rates.is_complete && answer->from_us >= question->since_us &&
+				    rollups->lost_until_us < answer->from_us;
+	question->done(answer, question->user);
+	question_free(question);
+}
+
+static void choose_kinds(const struct rollups *rollups, const struct facts_filter *filter, struct question *question)
+{
+	size_t n = 0;
+
+	for (const struct kind_entry *kind = rollups->kinds; kind; kind = kind->hh.next) {
+		if (kind->kind.grain != question->range.grain || !rollup_takes(filter, &kind->kind))
+			continue;
+		question->takes[kind->number / 8] |= (uint8_t)(1u << kind->number % 8);
+		if (n < FEW_KINDS)
+			question->few[n] = kind->number;
+		n++;
+	}
+	question->range.takes = question->takes;
+	question->range.n_kinds = n;
+	question->range.kinds = n <= FEW_KINDS ? question->few : NULL;
+}
+
+int rollups_ask(struct rollups *rollups, const struct facts_filter *filter, bool sees_all, int64_t now_us,
+	void (*done)(const struct rollups_answer *answer, void *user), void *user, struct err *reterr)
+{
+	const enum rollup_level level = rollup_level_for(now_us - filter->from_us);
+	const enum rollup_grain grain = rollup_grain_for(filter, sees_all);
+	const int64_t step_us = rollup_spans[level].step_us;
+	struct question *question;
+	int r;
+
+	if (grain == ROLLUP_GRAIN_MAX_)
+		return -ENOTSUP;
+	question = calloc(1, sizeof(*question));
+	if (question)
+		question->takes = calloc(rollups->last_kind / 8 + 1, 1);
+	if (!question || !question->takes) {
+		free(question);
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for sums");
+	}
+	LIST_INSERT_HEAD(&rollups->questions, question, link);
+	question->rollups = rollups;
+	question->done = done;
+	question->user = user;
+	question->range = (struct rollup_range){ .level = level, .grain = grain, .from = MAX(filter->from_us, 0) / step_us,
+		.to = now_us / step_us + 1, .max_rows = ROLLUPS_ROWS_MAX };
+	question->answer.from_us = question->range.from * step_us;
+	question->answer.step_us = step_us;
+	choose_kinds(rollups, filter, question);
+	rollups_flush(rollups, now_us);
+	r = worker_add(rollups->worker, work_question, done_question, question, reterr);
+	if (r < 0)
+		question_free(question);
+	return r;
+}
+
+/* ---- life ---- */
+
+static void load_kind(uint32_t number, const struct rollup_kind *kind, void *user)
+{
+	struct rollups *rollups = user;
+	struct kind_entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry)
+		return;
+	memcpy(&entry->kind, kind, sizeof(entry->kind));
+	entry->number = number;
+	HASH_ADD(hh, rollups->kinds, kind, sizeof(entry->kind), entry);
+	rollups->last_kind = MAX(rollups->last_kind, number);
+}
+
+static void load_mark(const struct rollup_mark *mark, void *user)
+{
+	set_mark(user, mark, false);
+}
+
+static void load_number(const char *name, int64_t value, void *user)
+{
+	struct rollups *rollups = user;
+
+	if (!strncmp(name, "heard/", 6))
+		set_heard(rollups, name + 6, (uint64_t)value, false);
+	else if (!strcmp(name, "sure"))
+		rollups->sure_us = value;
+	else if (!strcmp(name, "since"))
+		rollups->since_us = value;
+}
+
+/* A file that is damaged is put aside: it holds nothing that the rest needs. */
+static int open_db(struct rollups *rollups, struct err *reterr)
+{
+	char path[PATH_MAX], aside[PATH_MAX];
+	struct err err = ERR_NULL;
+	int r;
+
+	(void)state_path(rollups->server->options, "rollups.db", path, sizeof(path));
+	(void)state_path(rollups->server->options, "rollups.db.damaged", aside, sizeof(aside));
+	r = rollup_db_open(&rollups->db, path, &err);
+	if (r < 0 && err.code == FAIL_STORE_CORRUPT) {
+		log_failure(LOG_LEVEL_ERROR, "the sums of stages begin anew", &err, "aside", aside, NULL);
+		if (rename(path, aside) == 0) {
+			err = (struct err)ERR_NULL;
+			r = rollup_db_open(&rollups->db, path, &err);
+		}
+	}
+	if (r < 0)
+		*reterr = err;
+	return r;
+}
+
+int rollups_new(struct rollups **ret, struct server *server, struct err *reterr)
+{
+	const struct timeval every = { .tv_sec = FLUSH_S };
+	struct rollups *rollups = calloc(1, sizeof(*rollups));
+	int r;
+
+	if (!rollups)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for sums of stages");
+	rollups->server = server;
+	STAILQ_INIT(&rollups->flushes);
+	LIST_INIT(&rollups->questions);
+	r = open_db(rollups, reterr);
+	if (r == 0)
+		r = rollup_db_kinds(rollups->db, load_kind, rollups, reterr);
+	if (r == 0)
+		r = rollup_db_marks(rollups->db, load_mark, rollups, reterr);
+	if (r == 0)
+		r = rollup_db_numbers(rollups->db, load_number, rollups, reterr);
+	rollups->first_new_kind = rollups->last_kind + 1;
+	if (r == 0 && rollups->since_us == 0) {
+		/* of what was before the first start there is nothing to be known */
+		rollups->since_us = server->epoch <= 1 ? 1 : clock_realtime_usec();
+		r = rollup_db_put_number(rollups->db, "since", rollups->since_us, reterr);
+	}
+	if (r == 0)
+		r = worker_new(&rollups->worker, server->base, reterr);
+	if (r == 0) {
+		rollups->timer = event_new(server->base, -1, EV_PERSIST, on_timer, rollups);
+		if (!rollups->timer || event_priority_set(rollups->timer, LOOP_BULK) < 0 || event_add(rollups->timer, &every) < 0)
+			r = err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for sums of stages");
+	}
+	if (r < 0) {
+		rollups_free(rollups);
+		return r;
+	}
+	*ret = rollups;
+	return 0;
+}
+
+/* The thread is gone: what it had not begun is done here. */
+static void finish(struct rollups *rollups)
+{
+	struct flush *flush;
+
+	while ((flush = STAILQ_FIRST(&rollups->flushes))) {
+		if (!flush->is_done)
+			work_flush(flush);
+		done_flush(flush);
+	}
+	flush = make_flush(rollups, MAX(clock_realtime_usec(), rollups->sure_us));
+	if (!flush)
+		return;
+	STAILQ_INSERT_TAIL(&rollups->flushes, flush, link);
+	rollups->n_flushes++;
+	work_flush(flush);
+	done_flush(flush);
+}
+
+void rollups_settle(struct rollups *rollups, struct rollups_counts *ret)
+{
+	while (rollups->n_flushes > 0)
+		(void)event_base_loop(rollups->server->base, EVLOOP_ONCE);
+	*ret = (struct rollups_counts){ rollup_db_size(rollups->db), rollup_db_rows(rollups->db), HASH_COUNT(rollups->kinds),
+		rollups->n_lost };
+}
+
+void rollups_free(struct rollups *rollups)
+{
+	struct kind_entry *kind, *next_kind;
+	struct mark_entry *mark, *next_mark;
+	struct heard_entry *heard, *next_heard;
+
+	if (!rollups)
+		return;
+	worker_free(rollups->worker);
+	while (!LIST_EMPTY(&rollups->questions)) /* whoever asked is gone */
+		question_free(LIST_FIRST(&rollups->questions));
+	if (rollups->db)
+		finish(rollups);
+	rollup_db_close(rollups->db);
+	if (rollups->timer)
+		event_free(rollups->timer);
+	HASH_ITER (hh, rollups->kinds, kind, next_kind) {
+		HASH_DEL(rollups->kinds, kind);
+		free(kind);
+	}
+	HASH_ITER (hh, rollups->marks, mark, next_mark) {
+		HASH_DEL(rollups->marks, mark);
+		free(mark);
+	}
+	HASH_ITER (hh, rollups->heard, heard, next_heard) {
+		HASH_DEL(rollups->heard, heard);
+		free(heard);
+	}
+	free(rollups->changes);
+	free(rollups);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums of stages on disk (store/rollup-db.h): what is counted goes there every few seconds, in a thread of its own, and long
+ * windows are answered from there, over restarts too.
+ *
+ * Each stage is summed once, whatever ended meanwhile. With the sums, in one transaction, stands what is in them: of each sandbox
+ * the stage that came last, of each node the number of the record that came last. What the store has beyond that is summed at the
+ * next start, when everything is counted anew.
+ */
+#pragma once
+
+#include "server/server.h"
+#include "store/rollup-db.h"
+
+#define ROLLUPS_BYTES_MAX (UINT64_C(2) * 1024 * 1024 * 1024)
+#define ROLLUPS_ROWS_MAX 262144u  /* that one answer reads */
+#define ROLLUPS_KINDS_MAX 65536u
+
+struct rollups;
+
+int rollups_new(struct rollups **ret, struct server *server, struct err *reterr);
+/* Writes what is not written yet; blocks for that. */
+void rollups_free(struct rollups *rollups);
+
+void rollups_add(struct rollups *rollups, const struct stage_fact *fact);
+/* A failure that was added turned out to be saved by a retry. */
+void rollups_save(struct rollups *rollups, const struct stage_fact *fact);
+
+/* The stage of a sandbox that is in the sums and came last, written or not; NULL: none is. */
+const struct rollup_mark *rollups_mark_of(const struct rollups *rollups, const char *sandbox);
+/* Whether a sandbox that ended then, and has no mark, is in the sums whole. */
+bool rollups_has_ended(const struct rollups *rollups, int64_t ended_us);
+void rollups_mark(struct rollups *rollups, const struct rollup_mark *mark);
+/* The number of a node's record up to which its stages are in the sums. */
+uint64_t rollups_heard(const struct rollups *rollups, const char *node);
+void rollups_hear(struct rollups *rollups, const char *node, uint64_t seq);
+
+/* Hands what was added to the thread, as of `now_us`; a clock does it every few seconds. */
+void rollups_flush(struct rollups *rollups, int64_t now_us);
+
+struct rollups_answer {
+	int r; /* 0 or less, and `err` is set */
+	struct err err;
+	struct rates rates;
+	int64_t from_us, step_us;
+	uint64_t n_rows; /* that were read */
+};
+/* Everything since from_us that the filter takes, with what was added until now; `done` comes later. 0, or it was not asked:
+ * -ENOTSUP: by no grain. The filter is not kept. */
+int rollups_ask(struct rollups *rollups, const struct facts_filter *filter, bool sees_all, int64_t now_us,
+	void (*done)(const struct rollups_answer *answer, void *user), void *user, struct err *reterr);
+
+struct rollups_counts {
+	uint64_t bytes, rows;
+	size_t n_kinds;
+	uint64_t n_lost; /* stages that could not be written */
+};
+/* Blocks; for tests and the end. What was flushed is in. */
+void rollups_settle(struct rollups *rollups, struct rollups_counts *ret);

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums of stages on disk: what they say is what the single stages say, over restarts and over the loss of what was not written;
+ * thirty days of nodes through the real counting on a virtual clock, with their size and the rows that a question reads.
+ */
+#include <check.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/suite.h"
+#include "server/rollups.h"
+#include "server/telemetry.h"
+#include "unit/test-api-rig.h"
+
+#define HOUR (3600 * USEC_PER_SEC)
+#define DAY (24 * HOUR)
+
+static struct rig rig;
+static struct fake_node node;
+
+static void set_up(void)
+{
+	rig_open(&rig);
+	rig_template(&rig, "base", "image");
+	node_join(&node, &rig);
+}
+
+static void tear_down(void)
+{
+	node_close(&node);
+	rig_close(&rig);
+}
+
+static struct answer ask(const char *key, const char *query)
+{
+	char path[256];
+	struct answer answer;
+
+	(void)snprintf(path, sizeof(path), "/v1/stages?%s", query);
+	answer = rig_call(&rig, "GET", path, key, NULL);
+	ck_assert_msg(answer.status == 200, "%s: %s", query, answer.body);
+	return answer;
+}
+
+static json_int_t number(const json_t *object, const char *name)
+{
+	ck_assert_msg(json_is_integer(json_object_get(object, name)), "%s", name);
+	return json_integer_value(json_object_get(object, name));
+}
+
+/* Without what differs by nature: where it comes from and when it was asked. */
+static char *table_of(struct answer *answer, bool is_of_sums)
+{
+	static const char *const others[] = { "from", "oldest", "newest", "as_of", "source", "step_s", "rows" };
+	char text[16];
+
+	answer_text(answer->json, "source", text, sizeof(text));
+	ck_assert_str_eq(text, is_of_sums ? "sums" : "stages");
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		(void)json_object_del(answer->json, others[i]);
+	return json_dumps(answer->json, JSON_SORT_KEYS | JSON_INDENT(1));
+}
+
+static void check_equal(const char *key, const char *filter)
+{
+	static const char *const windows[] = { "window=2h", "window=24h", "window=30d" };
+	char query[128];
+
+	for (size_t i = 0; i < ARRAY_LEN(windows); i++) {
+		struct answer single, sums;
+		char *expected, *is;
+
+		single = ask(key, filter);
+		(void)snprintf(query, sizeof(query), "%s&%s", windows[i], filter);
+		sums = ask(key, query);
+		expected = table_of(&single, false);
+		is = table_of(&sums, true);
+		if (strcmp(is, expected) != 0) /* too long for a message */
+			(void)fprintf(stderr, "%s: sums say\n%s\nsingle stages\n%s\n", query, is, expected);
+		ck_assert_msg(strcmp(is, expected) == 0, "%s", query);
+		free(expected);
+		free(is);
+		answer_free(&single);
+		answer_free(&sums);
+	}
+}
+
+static void fail_one(void)
+{
+	struct answer answer;
+
+	(void)err_set(&node.start_failure, FAIL_SETUP_FAILED, 0, "It exited with 3.");
+	answer = rig_call(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, "{\"vcpus\":2}");
+	ck_assert_str_eq(answer_code(&answer), "SETUP_FAILED");
+	answer_free(&answer);
+	node.start_failure = (struct err)ERR_NULL;
+}
+
+static void check_all(void)
+{
+	char query[64];
+
+	check_equal(rig.keys.tenant, "");
+	check_equal(rig.keys.tenant, "vcpus=2");
+	check_equal(rig.keys.tenant, "template=base");
+	check_equal(rig.keys.tenant, "template=none");
+	check_equal(rig.stranger, "");
+	check_equal(rig.keys.provider, "scope=all");
+	check_equal(rig.keys.provider, "scope=all&tenant=default&version=0.1.0");
+	check_equal(rig.operator, "scope=all");
+	(void)snprintf(query, sizeof(query), "scope=all&pool=default&version=0.1.0");
+	check_equal(rig.keys.provider, query);
+}
+
+static void restart(void)
+{
+	rig_stop(&rig);
+	node_close(&node);
+	rig_start(&rig);
+}
+
+START_TEST(sums_say_what_the_single_stages_say)
+{
+	char id[ID_SIZE], query[96];
+	struct answer answer;
+
+	rig_create(&rig, &node, "{\"vcpus\":1}", id);
+	rig_create(&rig, &node, "{\"vcpus\":2}", id);
+	fail_one();
+	check_all();
+	(void)snprintf(query, sizeof(query), "window=24h&scope=all&node=%s", node.node);
+	answer = ask(rig.keys.provider, query);
+	ck_assert_str_eq(json_string_value(json_object_get(answer.json, "source")), "sums");
+	ck_assert_int_gt(number(answer.json, "rows"), 0);
+	answer_free(&answer);
+	(void)snprintf(query, sizeof(query), "window=24h&node=%s", node.node);
+	answer = ask(rig.keys.tenant, query); /* whose is it there: no sum tells that */
+	ck_assert_str_eq(json_string_value(json_object_get(answer.json, "source")), "stages");
+	ck_assert(json_is_false(json_object_get(answer.json, "complete")));
+	answer_free(&answer);
+	restart();
+	check_all();
+	restart();
+	check_all();
+}
+END_TEST
+
+static void copy_file(const char *from, const char *to)
+{
+	int in = open(from, O_RDONLY | O_CLOEXEC), out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	struct stat st;
+
+	ck_assert(in >= 0 && out >= 0 && fstat(in, &st) == 0);
+	ck_assert_int_eq(sendfile(out, in, NULL, (size_t)st.st_size), st.st_size);
+	(void)close(in);
+	(void)close(out);
+}
+
+/* A scheduler that was killed had written less than the store has: each state of the file leads to the same sums. */
+START_TEST(what_was_not_written_is_summed_at_the_next_start)
+{
+	char id[ID_SIZE], live[PATH_MAX], copies[3][PATH_MAX];
+	struct answer answer;
+
+	(void)state_path(&rig.options, "rollups.db", live, sizeof(live));
+	for (size_t i = 0; i < ARRAY_LEN(copies); i++) {
+		(void)snprintf(copies[i], sizeof(copies[i]), "%.4000s.%zu", live, i);
+		rig_stop(&rig);
+		copy_file(live, copies[i]);
+		node_close(&node);
+		rig_start(&rig);
+		(void)snprintf(node.address, sizeof(node.address), "%s", link_address(rig.server->link));
+		node_connect(&node);
+		rig_create(&rig, &node, "{\"vcpus\":1}", id);
+		fail_one();
+	}
+	check_all();
+	for (size_t i = 0; i < ARRAY_LEN(copies); i++) {
+		rig_stop(&rig);
+		copy_file(copies[i], live);
+		rig_start(&rig);
+		check_all();
+	}
+	rig_stop(&rig);
+	copy_file("/dev/null", live); /* none, as after a file that was damaged: what the store has, and that it may not be all */
+	rig_start(&rig);
+	answer = ask(rig.keys.tenant, "window=24h");
+	ck_assert(json_is_false(json_object_get(answer.json, "complete")));
+	ck_assert_int_eq(number(json_array_get(json_object_get(answer.json, "stages"), 0), "ok"), 2 * ARRAY_LEN(copies));
+	answer_free(&answer);
+}
+END_TEST
+
+/* ---- thirty days ---- */
+
+struct fleet_of_days {
+	unsigned int nodes;
+	int64_t every_us; /* a start of each node */
+	int64_t from_us, to_us;
+	uint64_t starts, failed, saved;
+};
+
+/* One start as its record is when it is over: 13 stages; every hundredth fails, every fiftieth is saved by a retry. */
+static void one_start(struct fleet_of_days *days, unsigned int on, int64_t when_us)
+{
+	struct stage_record stages[2 * STAGE_START_COUNT] = { 0 };
+	struct sandbox_spec spec = { .template_name = "base", .vcpus = 1 + on % 2, .memory_mib = 512 };
+	struct sandbox_record record = { .tenant = "default", .pool = "default", .state = SANDBOX_RUNNING, .spec = &spec, .stages = stages,
+		.ended_us = when_us + 60 * USEC_PER_SEC };
+	const bool fails = days->starts % 100 == 7, retries = days->starts % 50 == 3;
+
+	(void)snprintf(record.id, sizeof(record.id), "s%019llu", (unsigned long long)days->starts);
+	for (unsigned int attempt = 1; attempt <= (retries ? 2u : 1u); attempt++)
+		for (enum fail_stage stage = attempt == 1 ? STAGE_ADMIT : STAGE_PLACE; stage <= STAGE_READY; stage++) {
+			struct stage_record *to = &stages[record.n_stages++];
+
+			*to = (struct stage_record){ .stage = stage, .outcome = RESULT_OK, .attempt = attempt, .generation = attempt,
+				.began_us = when_us + (int64_t)record.n_stages * 20000,
+				.took_us = 1000 + (int64_t)(days->starts * 7919 % 97) * 100 };
+			(void)snprintf(to->node, sizeof(to->node), "n%019u", on);
+			if (stage == STAGE_VMM && (fails || (retries && attempt == 1))) {
+				to->outcome = RESULT_FAILED;
+				(void)err_set_at(&to->failure, STAGE_VMM, FAIL_KVM_UNAVAILABLE, 0, "none");
+				break;
+			}
+		}
+	telemetry_count_sandbox(rig.server->telemetry, &record, true);
+	days->starts++;
+	days->failed += fails;
+	days->saved += retries;
+}
+
+static void run_days(struct fleet_of_days *days)
+{
+	struct rollups_counts counts;
+	int64_t flushed_us = days->from_us;
+
+	for (int64_t now_us = days->from_us; now_us < days->to_us; now_us += days->every_us) {
+		for (unsigned int on = 0; on < days->nodes; on++)
+			one_start(days, on, now_us + (int64_t)on * days->every_us / (int64_t)days->nodes);
+		if (now_us - flushed_us < HOUR / 2)
+			continue;
+		rollups_flush(rig.server->rollups, now_us);
+		rollups_settle(rig.server->rollups, &counts);
+		flushed_us = now_us;
+	}
+}
+
+static void check_days(const struct fleet_of_days *days, const char *query, uint64_t starts, json_int_t rows_most)
+{
+	struct answer answer = ask(rig.keys.provider, query);
+	const json_t *list = json_object_get(answer.json, "stages"), *stage;
+	size_t i;
+
+	json_array_foreach(list, i, stage)
+		if (!strcmp(json_string_value(json_object_get(stage, "stage")), "admit"))
+			ck_assert_int_eq(number(stage, "ok"), (json_int_t)starts);
+		else if (starts == days->starts && !strcmp(json_string_value(json_object_get(stage, "stage")), "vmm")) {
+			ck_assert_int_eq(number(stage, "failed"), (json_int_t)days->failed);
+			ck_assert_int_eq(number(stage, "saved"), (json_int_t)days->saved);
+			ck_assert_int_eq(number(stage, "ok"), (json_int_t)(days->starts - days->failed));
+		}
+	ck_assert_int_le(number(answer.json, "rows"), rows_most);
+	ck_assert_int_gt(number(answer.json, "rows"), 0);
+	ck_assert(json_is_true(json_object_get(answer.json, "complete")));
+	answer_free(&answer);
+}
+
+/* A thousand nodes fill each hour of thirty days, each five minutes of two and each ten seconds of two hours at most. */
+#define ROWS_OF_A_NODE (30 * 24 + 49 * 12 + 2 * 360)
+
+START_TEST(thirty_days)
+{
+	const bool is_whole = getenv("CROFT_FULL") != NULL;
+	const int64_t now_us = clock_realtime_usec() / HOUR * HOUR;
+	struct fleet_of_days days = { .nodes = is_whole ? 1000 : 3, .every_us = HOUR, .from_us = now_us - 30 * DAY + HOUR,
+		.to_us = now_us };
+	struct rollups_counts counts;
+	double bytes_of_a_row;
+
+	run_days(&days);
+	check_days(&days, "window=30d&scope=all", days.starts, 30 * 24 + 2);
+	check_days(&days, "window=30d&scope=all&node=n0000000000000000002", days.starts / days.nodes, 30 * 24 + 2);
+	check_days(&days, "window=30d&scope=all&vcpus=1", (days.nodes + 1) / 2 * (days.starts / days.nodes), 2 * (30 * 24 + 2));
+	rollups_settle(rig.server->rollups, &counts);
+	ck_assert_uint_eq(counts.n_lost, 0);
+	bytes_of_a_row = (double)counts.bytes / (double)counts.rows;
+	(void)printf("%llu starts, %llu rows, %.0f bytes a row, %.0f MiB\n", (unsigned long long)days.starts,
+		(unsigned long long)counts.rows, bytes_of_a_row, (double)counts.bytes / (1024.0 * 1024.0));
+	ck_assert_double_lt(bytes_of_a_row * ROWS_OF_A_NODE * 1000.0, (double)ROLLUPS_BYTES_MAX);
+	ck_assert(!is_whole || counts.bytes < ROLLUPS_BYTES_MAX);
+	restart(); /* what was made up is in no store: the sums alone have it */
+	check_days(&days, "window=30d&scope=all", days.starts, 30 * 24 + 2);
+	restart();
+	check_days(&days, "window=30d&scope=all&node=n0000000000000000002", days.starts / days.nodes, 30 * 24 + 2);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("rollups");
+	TCase *tcase = tcase_create("rollups");
+
+	tcase_add_checked_fixture(tcase, set_up, tear_down);
+	tcase_set_timeout(tcase, getenv("CROFT_FULL") ? 3600 : 300);
+	tcase_add_test(tcase, sums_say_what_the_single_stages_say);
+	tcase_add_test(tcase, what_was_not_written_is_summed_at_the_next_start);
+	tcase_add_test(tcase, thirty_days);
+	suite_add_tcase(suite, tcase);
+	return suite_run(suite);
+}
