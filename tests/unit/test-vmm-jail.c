@@ -513,6 +513,28 @@ static const char *proc_text(const struct jailed *vmm, const char *name)
 	return value;
 }
 
+/* No library that speaks to a network, and none that nobody asked for (docs/decisions/0005). */
+static void check_libraries(const struct jailed *vmm)
+{
+	static const char *const known[] = { "/croft-vmm", "/libc.so", "/ld-linux-x86-64.so.2", "/libprotobuf-c.so.", "/libz.so." };
+	char path[64], *text = NULL, *rest;
+	int n = 0;
+
+	(void) snprintf(path, sizeof(path), "/proc/%d/maps", (int) vmm->pid);
+	ck_assert_int_eq(file_read(path, 1 << 20, &text, NULL), 0);
+	for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+		const char *file = strrchr(line, '/');
+		bool is_known = !file; /* of no file */
+
+		for (size_t i = 0; !is_known && i < ARRAY_LEN(known); i++)
+			is_known = !strncmp(file, known[i], strlen(known[i]));
+		ck_assert_msg(is_known, "it has mapped %s", line);
+		n += file != NULL;
+	}
+	ck_assert_int_gt(n, 0);
+	free(text);
+}
+
 /* Needs root: what a process that may not be dumped has in /proc is root's. */
 static void check_from_outside(const struct jailed *vmm)
 {
@@ -609,6 +631,7 @@ static void check_confined(const struct jailed *vmm)
 	ck_assert_str_eq(status_line(vmm, "\nCapAmb:"), "0000000000000000");
 	if (geteuid() == 0) {
 		check_environment(vmm);
+		check_libraries(vmm);
 		check_from_outside(vmm);
 	}
 }

@@ -135,7 +135,7 @@ def case_long_console(env):
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     guest = Guest(env, "long-console", "serve", console=fifo)
-    until = time.monotonic() + 120
+    until = time.monotonic() + 900
     while not serves(guest):
         assert time.monotonic() < until, "it does not serve"
         time.sleep(0.5)
