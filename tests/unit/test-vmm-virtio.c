@@ -233,6 +233,7 @@ START_TEST(rings_refused)
 	driver_set_queue(&driver, 0, bad_rings[_i].n, bad_rings[_i].desc, bad_rings[_i].avail, bad_rings[_i].used);
 	ck_assert_uint_eq(driver_read(&driver, 0x44), 0);
 	ck_assert(driver_needs_reset(&driver));
+	ck_assert_uint_eq(driver_read(&driver, 0x60), 0); /* before DRIVER_OK nobody is interrupted */
 	ck_assert_uint_eq(blk.device.queues[0].bad_gpa, bad_rings[_i].n == 256 || bad_rings[_i].n == 8);
 	driver_start(&driver, 0); /* and a reset makes all well */
 }
@@ -245,6 +246,18 @@ START_TEST(queue_setup_needs_features_ok)
 		driver_set_queue(&driver, 0, 8, DRIVER_RINGS, DRIVER_RINGS, DRIVER_RINGS);
 		ck_assert_uint_eq(driver_read(&driver, 0x44), 0);
 	}
+}
+END_TEST
+
+/* What one driver acknowledged is not the next one's. */
+START_TEST(reset_forgets_features)
+{
+	driver_start(&driver, 0);
+	driver_write(&driver, 0x70, 0);
+	driver_write(&driver, 0x70, 1);
+	driver_write(&driver, 0x70, 3);
+	driver_write(&driver, 0x70, 11); /* without a word of VERSION_1 */
+	ck_assert_uint_eq(driver_read(&driver, 0x70), 3);
 }
 END_TEST
 
@@ -654,6 +667,30 @@ START_TEST(queue_broken)
 }
 END_TEST
 
+/* R095: a driver that breaks it after each reset writes one line of the log. */
+START_TEST(queue_broken_again_and_again)
+{
+	FILE *out = tmpfile();
+	int saved = dup(STDERR_FILENO), lines = 0;
+	char line[1024];
+
+	ck_assert(out && saved >= 0 && dup2(fileno(out), STDERR_FILENO) >= 0);
+	for (int i = 0; i < 20; i++) {
+		driver_start(&driver, 0);
+		breakers[0]();
+		blk_serve(&blk);
+	}
+	ck_assert_int_ge(dup2(saved, STDERR_FILENO), 0);
+	(void) fd_close(saved);
+	rewind(out);
+	while (fgets(line, sizeof(line), out))
+		lines++;
+	(void) fclose(out);
+	ck_assert_uint_eq(blk.device.needs_reset, 20);
+	ck_assert_int_eq(lines, 1);
+}
+END_TEST
+
 /* R085: what is written after DRIVER_OK is ignored, the latched rings stay in use. */
 START_TEST(queue_latched)
 {
@@ -865,6 +902,8 @@ static Suite *make_suite(void)
 	tcase_add_test(block, queue_select_out_of_range);
 	tcase_add_loop_test(block, rings_refused, 0, ARRAY_LEN(bad_rings));
 	tcase_add_test(block, queue_setup_needs_features_ok);
+	tcase_add_test(block, reset_forgets_features);
+	tcase_add_test(block, queue_broken_again_and_again);
 	tcase_add_test(block, blk_reads_and_writes);
 	tcase_add_loop_test(block, blk_refused, 0, ARRAY_LEN(bad_requests));
 	tcase_add_test(block, blk_read_only);

@@ -4,6 +4,7 @@
  * honest driver sends, bounds. Cases R101 R103 R104.
  */
 #include <check.h>
+#include <poll.h>
 #include <sys/resource.h>
 
 #include "base/log.h"
@@ -97,7 +98,81 @@ START_TEST(bad_greeting)
 }
 END_TEST
 
-/* Byte by byte, and a peer that never ends its line only waits for its deadline. */
+/* From the last port on it begins anew; what is no port of ours changes nothing. */
+START_TEST(host_ports_wrap)
+{
+	static const uint32_t wanted[] = { 0x7ffffffe, 0x7fffffff, 0x40000000, 0x40000001 };
+	int fds[ARRAY_LEN(wanted)];
+
+	vsock_set_next_port(&vsock, wanted[0]);
+	vsock_set_next_port(&vsock, 5);
+	vsock_set_next_port(&vsock, 0x80000000);
+	for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
+		fds[i] = host_connect("CONNECT 1234\n");
+		ck_assert_uint_eq(expect(VIRTIO_VSOCK_OP_REQUEST).src_port, wanted[i]);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+		(void) fd_close(fds[i]);
+}
+END_TEST
+
+/* Lets the deadline of the one connection, which lies ahead but not far, be over; the sweep sees it. */
+static void let_time_pass(void)
+{
+	struct vsock_connection *connection = TAILQ_FIRST(&vsock.all);
+	int64_t now = clock_monotonic_usec();
+
+	ck_assert_ptr_nonnull(connection);
+	ck_assert_int_gt(connection->deadline_usec, now);
+	ck_assert_int_lt(connection->deadline_usec, now + 60 * USEC_PER_SEC);
+	connection->deadline_usec = 1;
+	for (int i = 0; i < 50 && vsock_stats(&vsock).connections > 0; i++) {
+		ck_assert_int_eq(loop_step(&loop, 200 * USEC_PER_MSEC), 0);
+		run();
+	}
+	ck_assert_uint_eq(vsock_stats(&vsock).connections, 0);
+}
+
+/* A peer that never ends its line, and a guest that never answers. */
+START_TEST(waits_have_an_end)
+{
+	int fd = host_connect(_i == 0 ? "CONNECT 12" : "CONNECT 1234\n");
+
+	if (_i == 1)
+		(void) expect(VIRTIO_VSOCK_OP_REQUEST);
+	let_time_pass();
+	expect_eof(fd);
+	if (_i == 1)
+		(void) expect(VIRTIO_VSOCK_OP_RST);
+	expect_nothing();
+	(void) fd_close(fd);
+}
+END_TEST
+
+/* Without descriptors nobody is let in, nothing spins, and it goes on when there are some. */
+START_TEST(out_of_descriptors)
+{
+	int fd = unix_connect(path, SOCK_STREAM), next = dup(fd);
+	struct rlimit before, none;
+
+	ck_assert_int_ge(next, 0);
+	(void) fd_close(next);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = before;
+	none.rlim_cur = (rlim_t) next;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+	run();
+	ck_assert_uint_eq(vsock_stats(&vsock).connections, 0);
+	ck_assert_int_eq(poll(&(struct pollfd) { .fd = loop.epoll_fd, .events = POLLIN }, 1, 0), 0);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+	for (int i = 0; i < 50 && vsock_stats(&vsock).connections == 0; i++)
+		ck_assert_int_eq(loop_step(&loop, 200 * USEC_PER_MSEC), 0);
+	ck_assert_uint_eq(vsock_stats(&vsock).connections, 1);
+	(void) fd_close(fd);
+}
+END_TEST
+
+/* Byte by byte. */
 START_TEST(slow_greeting)
 {
 	int fd = host_connect("");
@@ -468,6 +543,9 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, guest_connects);
 	tcase_add_test(tcase, host_connects);
 	tcase_add_test(tcase, host_ports_differ);
+	tcase_add_test(tcase, host_ports_wrap);
+	tcase_add_loop_test(tcase, waits_have_an_end, 0, 2);
+	tcase_add_test(tcase, out_of_descriptors);
 	tcase_add_test(tcase, guest_refuses);
 	tcase_add_loop_test(tcase, bad_greeting, 0, ARRAY_LEN(bad_lines));
 	tcase_add_test(tcase, slow_greeting);
