@@ -398,6 +398,7 @@ static const struct device_config two_queues = { .ops = &no_ops, .id = 99, .feat
 START_TEST(a_device_in_no_possible_state_is_refused)
 {
 	static const struct device_state good = { .id = 99, .status = 15, .driver_features = FEATURE_VERSION_1 | 2,
+		.features_page = 1, .driver_features_page = 1, .queue_index = 1, .interrupt_status = 2, .config_generation = 7,
 		.n_queues = 2, .queues = { { .size = 8, .desc = 0x1000, .avail = 0x2000, .used = 0x3000, .is_ready = true,
 			.next_avail = 65535, .next_used = 3, .signalled_used = 2 },
 			{ .size = 4, .desc = 0x4000, .avail = 0x5000, .used = 0x6000, .is_ready = true, .is_broken = true } } };
@@ -405,6 +406,7 @@ START_TEST(a_device_in_no_possible_state_is_refused)
 	struct memory memory = MEMORY_NULL;
 	struct device device;
 	struct err err = ERR_NULL;
+	uint64_t n;
 
 	bad[0].id = 98;
 	bad[1].n_queues = 1;
@@ -423,6 +425,13 @@ START_TEST(a_device_in_no_possible_state_is_refused)
 	ck_assert_int_eq(device_load(&device, &good), 0);
 	device_save(&device, &back);
 	ck_assert_mem_eq(&back, &good, sizeof(back));
+	/* whatever was under way: driver and device both look */
+	device_wake(&device);
+	ck_assert_int_eq(read(device.irq_fd, &n, sizeof(n)), sizeof(n));
+	for (unsigned int i = 0; i < 2; i++)
+		ck_assert_int_eq(read(device.notify_fds[i], &n, sizeof(n)), sizeof(n));
+	device_save(&device, &back);
+	ck_assert_uint_eq(back.interrupt_status, 3);
 	device_deinit(&device);
 	memory_deinit(&memory);
 }
