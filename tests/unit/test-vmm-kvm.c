@@ -132,6 +132,25 @@ START_TEST(signal_storm)
 }
 END_TEST
 
+/* R128: SIGTERM again and again, while it logs its end too: one end, with its record. */
+START_TEST(sigterm_storm)
+{
+	pid_t storm;
+
+	start_guest(KERNEL(guest_spin));
+	wait_event(CROFT__VMM_EVENT_KIND__VMM_EVENT_USERSPACE);
+	storm = fork();
+	ck_assert_int_ge(storm, 0);
+	if (storm == 0) {
+		while (kill(vmm_pid, SIGTERM) == 0) /* until it has been reaped */
+			(void) usleep(100);
+		_exit(0);
+	}
+	expect_end(17, true);
+	ck_assert_int_eq(waitpid(storm, NULL, 0), storm);
+}
+END_TEST
+
 START_TEST(two_vcpus)
 {
 	struct start start;
@@ -562,6 +581,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, stop_before_start);
 	tcase_add_loop_test(tcase, signals, 0, 2);
 	tcase_add_test(tcase, signal_storm);
+	tcase_add_test(tcase, sigterm_storm);
 	tcase_add_loop_test(tcase, two_vcpus, 0, 2);
 	tcase_add_loop_test(tcase, console_without_reader, 0, 2);
 	tcase_add_test(tcase, console_file);

@@ -51,6 +51,19 @@ START_TEST(window_in_one_packet)
 }
 END_TEST
 
+/* Credit comes back while there is some left: a guest need not stand still for it. */
+START_TEST(credit_comes_early)
+{
+	static uint8_t data[VSOCK_WINDOW / 4], in[VSOCK_WINDOW / 4];
+	int fd = open_from_guest(NULL);
+
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), data, sizeof(data));
+	ck_assert_int_eq((int) read(fd, in, sizeof(in)), (int) sizeof(in));
+	ck_assert_uint_eq(expect(VIRTIO_VSOCK_OP_CREDIT_UPDATE).fwd_cnt, sizeof(data));
+	(void) fd_close(fd);
+}
+END_TEST
+
 /* Nothing is sent to a guest without credit, exactly as much with it, whatever it claims. */
 START_TEST(guest_credit)
 {
@@ -451,6 +464,24 @@ static ssize_t write_nothing(int fd, const struct iovec *iov, int n)
 	return -1;
 }
 
+/* What waited for it is gone with it, and the guest's credit is whole again. */
+START_TEST(host_gone_with_data)
+{
+	struct virtio_vsock_hdr header;
+	int fd = open_from_guest(NULL);
+
+	vsock.io.write = write_nothing;
+	for (int i = 0; i < 3; i++)
+		send_packet(packet(VIRTIO_VSOCK_OP_RW), "to nobody", 9);
+	(void) fd_close(fd);
+	header = expect(VIRTIO_VSOCK_OP_SHUTDOWN);
+	if (header.flags != VSOCK_SHUT_BOTH)
+		header = expect(VIRTIO_VSOCK_OP_SHUTDOWN);
+	ck_assert_uint_eq(header.flags, VSOCK_SHUT_BOTH);
+	ck_assert_uint_eq(header.fwd_cnt, 27);
+}
+END_TEST
+
 /* A host process that reads nothing of what a guest's closed connection left keeps it for a while, not for ever. */
 START_TEST(guest_gives_up_on_a_deaf_host)
 {
@@ -490,6 +521,7 @@ static Suite *make_suite(void)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, window_is_kept);
 	tcase_add_test(tcase, window_in_one_packet);
+	tcase_add_test(tcase, credit_comes_early);
 	tcase_add_test(tcase, guest_credit);
 	tcase_add_test(tcase, credit_request_is_answered);
 	tcase_add_loop_test(tcase, stream_to_host, 0, STREAMS + 1);
@@ -501,6 +533,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, host_closes_with_data);
 	tcase_add_test(tcase, guest_gives_up_on_slow_host);
 	tcase_add_test(tcase, host_gone);
+	tcase_add_test(tcase, host_gone_with_data);
 	tcase_add_loop_test(tcase, guest_gives_up_on_a_deaf_host, 0, 2);
 	suite_add_tcase(suite, tcase);
 	return suite;
