@@ -64,8 +64,14 @@ ssize_t preadv(int fd, const struct iovec *iov, int n, off_t at)
 	return move_some(fd, iov, n, at, false);
 }
 
+static unsigned int n_writes;
+static bool write_cancels; /* the VM ends during the write */
+
 ssize_t pwritev(int fd, const struct iovec *iov, int n, off_t at)
 {
+	n_writes++;
+	if (write_cancels)
+		blk_cancel(&blk);
 	return move_some(fd, iov, n, at, true);
 }
 
@@ -254,6 +260,55 @@ START_TEST(short_reads_and_writes)
 	ck_assert_uint_eq(transfer(false), VIRTIO_BLK_S_OK);
 	ck_assert_mem_eq(bytes, on_disk, sizeof(on_disk));
 	most_at_once = SIZE_MAX;
+}
+END_TEST
+
+/* A paused VM's disk takes nothing; what came meanwhile is done afterwards. */
+START_TEST(paused)
+{
+	driver_start(&driver, BOTH);
+	ck_assert_int_eq(blk_pause(&blk, clock_monotonic_usec()), 0);
+	driver_push(&driver, 0, 0); /* a request without a body */
+	ck_assert_int_eq(blk_serve(&blk), -1);
+	ck_assert_int_eq(driver_pop(&driver, 0, NULL), -1);
+	ck_assert(!(driver_read(&driver, 0x70) & 64));
+	blk_resume(&blk);
+	ck_assert_uint_eq(write_one(), VIRTIO_BLK_S_OK);
+}
+END_TEST
+
+/* The end of a VM waits for one piece of what is zeroed by hand, not for all. */
+START_TEST(cancelled)
+{
+	driver_start(&driver, BOTH);
+	n_writes = 0;
+	ck_assert_uint_eq(send_range(VIRTIO_BLK_T_WRITE_ZEROES, 8, 5000, 0), VIRTIO_BLK_S_OK);
+	ck_assert_uint_gt(n_writes, 1);
+	n_writes = 0;
+	write_cancels = true;
+	ck_assert_uint_eq(send_range(VIRTIO_BLK_T_WRITE_ZEROES, 8, 5000, 0), VIRTIO_BLK_S_IOERR);
+	ck_assert_uint_eq(n_writes, 1);
+	write_cancels = false;
+}
+END_TEST
+
+/* What is no whole sector at the end of the file is not there. */
+START_TEST(half_a_sector)
+{
+	static const struct {
+		off_t size;
+		uint64_t sectors;
+	} files[] = { { 0, 0 }, { 1, 0 }, { 511, 0 }, { 512, 1 }, { 513, 1 }, { 3 * 512 + 511, 3 } };
+
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		int fd = memfd_create("odd", MFD_CLOEXEC);
+		struct blk_device other;
+
+		ck_assert_int_eq(ftruncate(fd, files[i].size), 0);
+		ck_assert_int_eq(blk_init(&other, &driver.memory, fd, false, "s", NULL), 0);
+		ck_assert_uint_eq(other.sectors, files[i].sectors);
+		blk_deinit(&other);
+	}
 }
 END_TEST
 
@@ -515,6 +570,9 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, write_zeroes);
 	tcase_add_test(tcase, write_through);
 	tcase_add_loop_test(tcase, short_reads_and_writes, 0, 8);
+	tcase_add_test(tcase, paused);
+	tcase_add_test(tcase, cancelled);
+	tcase_add_test(tcase, half_a_sector);
 	tcase_add_loop_test(tcase, many_ranges, 0, 2);
 	tcase_add_loop_test(tcase, refused, 0, ARRAY_LEN(bad_ranges));
 	tcase_add_test(tcase, refused_otherwise);

@@ -367,6 +367,12 @@ START_TEST(a_memory_file_of_another_size_is_refused)
 	ck_assert_int_eq(err.code, FAIL_SNAPSHOT_INVALID);
 	memory_deinit(&memory);
 	err = (struct err) ERR_NULL;
+	fd = memfd_create("long", MFD_CLOEXEC);
+	ck_assert_int_eq(ftruncate(fd, (64 << 20) + PAGE), 0);
+	ck_assert_int_lt(memory_restore(&memory, 64, fd, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_SNAPSHOT_INVALID);
+	memory_deinit(&memory);
+	err = (struct err) ERR_NULL;
 	ck_assert_int_eq(pipe2(pipes, O_CLOEXEC), 0);
 	ck_assert_int_lt(memory_restore(&memory, 64, pipes[0], &err), 0);
 	ck_assert_int_eq(err.code, FAIL_SNAPSHOT_INVALID);
