@@ -303,6 +303,19 @@ static void turn(void)
 	ck_assert_int_eq(loop_step(&loop, 6 * USEC_PER_MSEC), 0);
 }
 
+/* An interrupt that was on its way when the VM was kept comes in the one that is made of it, and no other. */
+START_TEST(serial_restored)
+{
+	struct serial_state state = { .ier = 2, .lcr = 3, .mcr = 8, .scr = 0x5a, .thr_pending = _i == 1 }, back;
+
+	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, -1), 0);
+	serial_load(&serial, &state);
+	ck_assert(interrupted() == (_i == 1));
+	serial_save(&serial, &back);
+	ck_assert_mem_eq(&back, &state, sizeof(back));
+}
+END_TEST
+
 START_TEST(serial_pipe)
 {
 	static uint8_t text[300000];
@@ -677,6 +690,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, bus_ranges);
 	tcase_add_test(tcase, serial_probe);
 	tcase_add_test(tcase, serial_widths);
+	tcase_add_loop_test(tcase, serial_restored, 0, 2);
 	tcase_add_test(tcase, serial_pipe);
 	tcase_add_test(tcase, serial_overflow);
 	tcase_add_test(tcase, serial_no_reader);
