@@ -23,6 +23,8 @@ packages_run=(
 packages_package=(dpkg-dev file)
 # Only tests need them.
 packages_test=(erofs-utils systemd lintian)
+# To check what machines read (tests/metrics).
+packages_metrics=(python3-jsonschema)
 # To compile the tuned guest kernel, only where it is asked for and not in the cache.
 packages_kernel=(make gcc bc bison flex libelf-dev xz-utils)
 # The emulated host, only where there is no /dev/kvm.

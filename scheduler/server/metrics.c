@@ -126,15 +126,18 @@ static void write_stages(FILE *out, const struct server *server)
 			"\ncroft_stage_total{stage=\"%s\",outcome=\"skipped\"} %" PRIu64 "\n",
 			name, totals[i].ok, name, totals[i].failed, name, totals[i].skipped);
 	}
-	head(out, "croft_stage_seconds", "gauge", "How long stages took, by quantile.");
+	head(out, "croft_stage_seconds", "summary", "How long stages took since the scheduler's start.");
 	for (unsigned int i = 1; i < STAGE_MAX_; i++) {
 		const char *name = stage_name((enum fail_stage)i);
 
-		if (totals[i].ok + totals[i].failed)
+		if (totals[i].timed)
 			(void)fprintf(out,
 				"croft_stage_seconds{stage=\"%s\",quantile=\"0.5\"} %.6f\n"
-				"croft_stage_seconds{stage=\"%s\",quantile=\"0.99\"} %.6f\n",
-				name, totals[i].p50_ms / 1000.0, name, totals[i].p99_ms / 1000.0);
+				"croft_stage_seconds{stage=\"%s\",quantile=\"0.99\"} %.6f\n"
+				"croft_stage_seconds_sum{stage=\"%s\"} %.6f\n"
+				"croft_stage_seconds_count{stage=\"%s\"} %" PRIu64 "\n",
+				name, totals[i].p50_ms / 1000.0, name, totals[i].p99_ms / 1000.0, name, totals[i].took_s, name,
+				totals[i].timed);
 	}
 }
 

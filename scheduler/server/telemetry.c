@@ -24,6 +24,7 @@
 struct stage_count {
 	uint64_t ok, failed, skipped;
 	struct histogram took; /* of those that ran */
+	double took_s;         /* of them together */
 };
 
 /* One record as it is shown to people. */
@@ -144,8 +145,10 @@ static void add_total(struct telemetry *telemetry, const struct stage_record *re
 	count->ok += record->outcome == RESULT_OK ? n : 0;
 	count->failed += record->outcome == RESULT_FAILED ? n : 0;
 	count->skipped += record->outcome == RESULT_SKIPPED ? n : 0;
-	if ((record->outcome == RESULT_OK || record->outcome == RESULT_FAILED) && n == 1)
+	if ((record->outcome == RESULT_OK || record->outcome == RESULT_FAILED) && n == 1) {
 		histogram_add(&count->took, record->took_us);
+		count->took_s += (double)record->took_us / 1e6;
+	}
 }
 
 static const char *region_of(const struct node_record *node)
@@ -296,6 +299,8 @@ void telemetry_totals(
 	ret->ok = count->ok;
 	ret->failed = count->failed;
 	ret->skipped = count->skipped;
+	ret->timed = count->took.n;
+	ret->took_s = count->took_s;
 	ret->p50_ms = histogram_quantile(&count->took, 0.50) / 1000.0;
 	ret->p99_ms = histogram_quantile(&count->took, 0.99) / 1000.0;
 }

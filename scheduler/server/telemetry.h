@@ -49,6 +49,8 @@ json_t *telemetry_recent_json(const struct telemetry *telemetry, const char *nod
 
 struct stage_totals {
 	uint64_t ok, failed, skipped;
+	uint64_t timed; /* whose time is known, one by one */
+	double took_s;  /* of them together */
 	double p50_ms, p99_ms;
 };
 void telemetry_totals(

@@ -302,6 +302,40 @@ START_TEST(thirty_days)
 }
 END_TEST
 
+/* Nothing of who ran what where becomes a series, however many there are and whatever their names. */
+START_TEST(series_are_those_of_the_tables)
+{
+	struct answer answer = rig_call(&rig, "GET", "/metrics", rig.keys.provider, NULL);
+	size_t lines[2] = { 0 };
+
+	ck_assert_int_eq(answer.status, 200);
+	answer_free(&answer);
+	for (size_t round = 0; round < ARRAY_LEN(lines); round++) {
+		for (unsigned int i = 0; i < (round ? 5000 : 1); i++) {
+			struct stage_record stage = { .stage = STAGE_VMM, .outcome = RESULT_OK, .attempt = 1, .generation = 1,
+				.began_us = clock_realtime_usec(), .took_us = 1000 };
+			struct sandbox_spec spec = { .vcpus = 1 };
+			struct sandbox_record record = { .spec = &spec, .stages = &stage, .n_stages = 1, .state = SANDBOX_RUNNING };
+
+			(void)snprintf(record.id, sizeof(record.id), "s%019u", i);
+			(void)snprintf(record.tenant, sizeof(record.tenant), "canary-%u\"\\\n}", i);
+			(void)snprintf(record.pool, sizeof(record.pool), "canary-%u", i);
+			(void)snprintf(spec.template_name, sizeof(spec.template_name), "canary-%u", i);
+			(void)snprintf(stage.node, sizeof(stage.node), "n%019u", i);
+			telemetry_count_sandbox(rig.server->telemetry, &record, true);
+		}
+		answer = rig_call(&rig, "GET", "/metrics", rig.keys.provider, NULL);
+		for (const char *c = answer.body; (c = strchr(c, '\n')); c++)
+			lines[round]++;
+		ck_assert_ptr_null(strstr(answer.body, "canary"));
+		ck_assert_ptr_null(strstr(answer.body, "s00000"));
+		answer_free(&answer);
+	}
+	ck_assert_uint_eq(lines[1], lines[0]);
+	ck_assert_uint_lt(lines[1], 500);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("rollups");
@@ -312,6 +346,7 @@ int main(void)
 	tcase_add_test(tcase, sums_say_what_the_single_stages_say);
 	tcase_add_test(tcase, what_was_not_written_is_summed_at_the_next_start);
 	tcase_add_test(tcase, thirty_days);
+	tcase_add_test(tcase, series_are_those_of_the_tables);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
 }
