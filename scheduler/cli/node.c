@@ -55,6 +55,8 @@ static void print_node(const json_t *node)
 	print_members(node, members, ARRAY_LEN(members));
 	json_object_foreach(json_object_get(node, "capacity"), name, value)
 		(void) printf("%-20s %" JSON_INTEGER_FORMAT "\n", name, json_integer_value(value));
+	json_object_foreach(json_object_get(node, "kept"), name, value)
+		(void) printf("%-20s %" JSON_INTEGER_FORMAT "\n", name, json_integer_value(value));
 	json_object_foreach(json_object_get(node, "facts"), name, value) {
 		char who[64] = "", why[128] = "", since[64] = "";
 
@@ -228,7 +230,7 @@ static int node_drain(struct cli *cli, const struct command *command, int argc, 
 static int node_remove(struct cli *cli, const struct command *command, int argc, char **argv)
 {
 	bool force = false;
-	const struct arg args[] = { { "force", 0, ARG_FLAG, &force, NULL, "Also while sandboxes are there; they end." } };
+	const struct arg args[] = { { "force", 0, ARG_FLAG, &force, NULL, "Also with sandboxes and snapshots there; they are lost." } };
 	enum args_result r = args_parse(cli, command, args, ARRAY_LEN(args), &argc, argv);
 
 	if (r != ARGS_OK)

@@ -645,6 +645,11 @@ struct fleet_node_view {
 };
 int fleet_node_get(
 	const struct fleet *fleet, const char *id, struct fleet_node_view *ret); /* 0 or -ENOENT */
+/* What only this node has, and nothing else can make again: sandboxes that sleep there and snapshots that somebody keeps. */
+struct fleet_node_kept {
+	uint32_t paused, snapshots;
+};
+struct fleet_node_kept fleet_node_keeps(const struct fleet *fleet, const char *id);
 size_t fleet_node_list(const struct fleet *fleet, const char *pool, const char *after,
 	char (*ret)[ID_SIZE], size_t max);
 

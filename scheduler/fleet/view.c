@@ -122,6 +122,22 @@ int fleet_node_get(const struct fleet *fleet, const char *id, struct fleet_node_
 	return 0;
 }
 
+struct fleet_node_kept fleet_node_keeps(const struct fleet *fleet, const char *id)
+{
+	const struct node *node = fleet_node_find(fleet, id);
+	struct fleet_node_kept kept = { .paused = 0 };
+	const struct sandbox *sandbox;
+	const struct snapshot *snapshot;
+
+	if (!node)
+		return kept;
+	TAILQ_FOREACH(sandbox, &node->sandboxes, in_node)
+		kept.paused += sandbox->record.state == SANDBOX_PAUSED;
+	TAILQ_FOREACH(snapshot, &node->snapshots, in_node)
+		kept.snapshots += !snapshot->record.is_fork && snapshot->record.state == SNAPSHOT_READY;
+	return kept;
+}
+
 size_t fleet_node_list(const struct fleet *fleet, const char *pool, const char *after,
 	char (*ret)[ID_SIZE], size_t max)
 {

@@ -112,6 +112,23 @@ void api_node_drain(struct api_request *req)
 			clock_realtime_usec() + (int64_t)deadline_s * USEC_PER_SEC, on_fact);
 }
 
+/* What would be lost with the node; false: nothing. */
+static bool has_something(const struct api_request *req, const struct fleet_node_view *view, struct err *ret)
+{
+	struct fleet_node_kept kept = fleet_node_keeps(shell_fleet(req->server->shell), view->record->id);
+
+	if (view->record->revoked || view->n_sandboxes + kept.paused + kept.snapshots == 0)
+		return false;
+	(void)err_set(ret, FAIL_CONFLICT, EBUSY,
+		"the node has %u sandboxes that run, %u that are paused and %u snapshots, which would be lost: drain it first, have "
+		"what is kept there woken, ended or deleted, or say force",
+		view->n_sandboxes, kept.paused, kept.snapshots);
+	err_add(ret, "sandboxes", "%u", view->n_sandboxes);
+	err_add(ret, "paused", "%u", kept.paused);
+	err_add(ret, "snapshots", "%u", kept.snapshots);
+	return true;
+}
+
 void api_node_remove(struct api_request *req)
 {
 	struct fleet_node_view view;
@@ -124,15 +141,10 @@ void api_node_remove(struct api_request *req)
 	if (json_get_bool(body, "force", &force, &err) < 0) {
 		api_fail(req, &err);
 	} else if (find_node(req, &view) == 0) {
-		if (view.n_sandboxes && !force && !view.record->revoked) {
-			(void)err_set(&err, FAIL_CONFLICT, EBUSY,
-				"%u sandboxes are on the node: drain it first, or say force",
-				view.n_sandboxes);
-			err_add(&err, "sandboxes", "%u", view.n_sandboxes);
+		if (!force && has_something(req, &view, &err))
 			api_fail(req, &err);
-		} else {
+		else
 			api_node_revoke(req);
-		}
 	}
 	json_decref(body);
 }

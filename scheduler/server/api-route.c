@@ -165,7 +165,7 @@ const struct api_route api_routes[] = {
 		"`why`, `deadline_s` from now (3600; at most 30 days)", "200 the node; 404" },
 	{ "POST", "/v1/nodes/{id}/remove", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_node_remove,
 		"Takes a node out for good: its key is revoked.",
-		"`force`: also while sandboxes are there; they end", "204; 404; 409 while it holds sandboxes and `force` is not true" },
+		"`force`: also while sandboxes or snapshots are there; they are lost", "204; 404; 409 while it has sandboxes that run or are paused, or snapshots, and `force` is not true" },
 
 	{ "POST", "/v1/customers", BY_PROVIDER, SCOPE_PROVIDER, API_JSON, api_customer_create,
 		"Makes a customer.", "`name`", "201 as of `GET /v1/customers/{name}`; 409" },

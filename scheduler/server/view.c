@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "server/api.h"
+#include "server/shell.h"
 #include "server/telemetry.h"
 #include "wire/json.h"
 
@@ -319,6 +320,7 @@ json_t *view_node(const struct server *server, const struct fleet_node_view *vie
 		.table = api_responsibility(server, record->pool),
 		.node = record->id,
 		.pool = record->pool };
+	struct fleet_node_kept kept;
 	json_t *object = json_pack(
 		"{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "id",
 		record->id, "pool", record->pool, "hostname", record->hostname, "machine",
@@ -330,6 +332,9 @@ json_t *view_node(const struct server *server, const struct fleet_node_view *vie
 
 	if (!object)
 		return NULL;
+	kept = fleet_node_keeps(shell_fleet(server->shell), record->id);
+	(void)json_object_set_new(object, "kept",
+		json_pack("{s:I, s:I}", "paused", (json_int_t)kept.paused, "snapshots", (json_int_t)kept.snapshots));
 	(void)json_object_set_new(object, "unschedulable",
 		view->unschedulable && err_is_set(view->unschedulable)
 			? json_failure(view->unschedulable, &context)

@@ -275,6 +275,37 @@ START_TEST(pages_go_on_behind_what_is_gone)
 }
 END_TEST
 
+/* A node is not taken out with what only it has, unless somebody says so. */
+START_TEST(a_node_that_keeps_something_is_not_removed)
+{
+	struct rig rig;
+	struct fake_node node = { .rig = NULL };
+	char id[ID_SIZE], snap[ID_SIZE];
+	struct answer answer;
+	const json_t *kept;
+
+	open_all(&rig, &node, id);
+	rig_expect_id(&rig, "POST", "/v1/nodes/*/remove", node.node, rig.keys.provider, "{}", 409, "CONFLICT");
+	snapshot(&rig, id, "{}", snap);
+	rig_expect_id(&rig, "POST", "/sandboxes/*/pause", id, rig.keys.tenant, "{}", 204, NULL);
+	answer = rig_get(&rig, rig.keys.provider, "/v1/nodes/*", node.node);
+	kept = json_object_get(answer.json, "kept");
+	ck_assert_int_eq(json_integer_value(json_object_get(kept, "paused")), 1);
+	ck_assert_int_eq(json_integer_value(json_object_get(kept, "snapshots")), 1);
+	ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(answer.json, "capacity"), "sandboxes")), 0);
+	answer_free(&answer);
+	rig_expect_id(&rig, "POST", "/v1/nodes/*/remove", node.node, rig.keys.provider, "{}", 409, "CONFLICT"); /* it sleeps there */
+	rig_expect_id(&rig, "DELETE", "/sandboxes/*", id, rig.keys.tenant, NULL, 204, NULL);
+	loop_until(rig.base, &node.destroyed);
+	loop_for(rig.base, 200);
+	rig_expect_id(&rig, "POST", "/v1/nodes/*/remove", node.node, rig.keys.provider, "{}", 409, "CONFLICT"); /* its snapshot is */
+	if (_i == 0)
+		rig_expect_id(&rig, "DELETE", "/templates/*", snap, rig.keys.tenant, NULL, 204, NULL);
+	rig_expect_id(&rig, "POST", "/v1/nodes/*/remove", node.node, rig.keys.provider, _i ? "{\"force\":true}" : "{}", 204, NULL);
+	close_all(&rig, &node);
+}
+END_TEST
+
 /* A node that came back without it. */
 START_TEST(one_that_is_lost_is_told)
 {
@@ -464,6 +495,7 @@ int main(void)
 	tcase_add_test(tcase, a_sandbox_begins_as_one);
 	tcase_add_test(tcase, a_pool_that_is_not_ones_own_any_more);
 	tcase_add_loop_test(tcase, pages_go_on_behind_what_is_gone, 0, 2);
+	tcase_add_loop_test(tcase, a_node_that_keeps_something_is_not_removed, 0, 2);
 	tcase_add_test(tcase, one_that_is_lost_is_told);
 	tcase_add_test(tcase, a_fork);
 	tcase_add_test(tcase, while_one_is_made);
