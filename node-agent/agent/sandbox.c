@@ -15,6 +15,7 @@
 #include "agent/helper-link.h"
 #include "agent/images.h"
 #include "agent/journal.h"
+#include "agent/routes.h"
 #include "agent/vmm.h"
 #include "agent/worker.h"
 #include "base/fd.h"
@@ -121,6 +122,19 @@ void sandbox_set_run_dir(struct sandbox *sandbox, const char *path)
 		(void)snprintf(sandbox->run_dir, sizeof(sandbox->run_dir), "%s", path);
 }
 
+/* The gateway is told of all that there is before anything is adopted: what runs is not gone, and calls into it go on. Whether it
+ * still does is found out next. */
+static void route_again(const struct sandbox *sandbox, const struct sv_journal *journal)
+{
+	char path[PATH_MAX];
+
+	if ((journal->state != SV_RUNNING && journal->state != SV_ADOPTING) || !*journal->vmm.run_dir)
+		return;
+	(void)snprintf(path, sizeof(path), "%.4000s/vsock.sock", sandbox->run_dir);
+	(void)routes_set(sandbox->agent->routes, sandbox->id, path, journal->spec->secure ? journal->spec->access_token : "",
+		!journal->is_snapshotting); /* without memory: once it is adopted */
+}
+
 int sandbox_load(struct agent *agent, const struct sv_journal *journal)
 {
 	struct sandbox *sandbox = sandbox_get(agent, journal->sandbox);
@@ -132,6 +146,7 @@ int sandbox_load(struct agent *agent, const struct sv_journal *journal)
 	sandbox->has_failed = err_is_set(&journal->failure);
 	(void)snprintf(sandbox->guest_boot_id, sizeof(sandbox->guest_boot_id), "%s",
 		journal->guest_boot_id);
+	route_again(sandbox, journal);
 	return 0;
 }
 
