@@ -40,6 +40,10 @@ int zap_new(struct zap **ret, void *zmq_context, struct err *reterr); /* starts 
 void zap_free(struct zap *zap);
 int zap_allow(struct zap *zap, const char *public_key, const char *user_id);
 void zap_deny(struct zap *zap, const char *public_key);
+/* To be called about once a second. False: the handler's thread has not answered for ZAP_HANGS_USEC, or is gone; nobody new
+ * gets in meanwhile, and connections that are there go on. */
+#define ZAP_HANGS_USEC (10 * USEC_PER_SEC)
+bool zap_look(struct zap *zap, int64_t now_usec);
 uint64_t zap_denied(const struct zap *zap);
 uint64_t zap_admitted(const struct zap *zap);
 

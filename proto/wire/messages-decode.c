@@ -376,8 +376,10 @@ static enum report_state take_state(Croft__SandboxState state)
 		return REPORT_ENDED;
 	case CROFT__SANDBOX_STATE__SANDBOX_STATE_PAUSED:
 		return REPORT_PAUSED;
-	default:
+	case CROFT__SANDBOX_STATE__SANDBOX_STATE_UNSPECIFIED:
 		return REPORT_NONE;
+	default:
+		return REPORT_UNKNOWN;
 	}
 }
 

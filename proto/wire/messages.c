@@ -268,6 +268,7 @@ static const char *const report_states[REPORT_MAX_] = {
 	[REPORT_STOPPING] = "stopping",
 	[REPORT_ENDED] = "ended",
 	[REPORT_PAUSED] = "paused",
+	[REPORT_UNKNOWN] = "not known here",
 };
 
 const char *report_state_name(enum report_state state)

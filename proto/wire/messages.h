@@ -348,6 +348,7 @@ enum report_state {
 	REPORT_STOPPING,
 	REPORT_ENDED,
 	REPORT_PAUSED,
+	REPORT_UNKNOWN, /* one that a newer node knows: the sandbox is there, and nothing more can be said */
 	REPORT_MAX_
 };
 const char *report_state_name(enum report_state state);

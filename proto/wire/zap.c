@@ -40,7 +40,9 @@ struct zap {
 	void *stop_in;         /* the thread's */
 	void *stop_out;        /* the loop's */
 	bool started;
-	atomic_uint_least64_t admitted, denied;
+	atomic_uint_least64_t admitted, denied, answered; /* answered: questions of zap_look() */
+	uint64_t asked;
+	int64_t asked_usec;
 };
 
 /* Under the lock. */
@@ -131,6 +133,17 @@ static bool answer_one(struct zap *zap)
 	return ok;
 }
 
+/* One byte asks whether this thread turns; nothing at all ends it. */
+static bool answer_loop(struct zap *zap)
+{
+	char question;
+
+	if (zmq_recv(zap->stop_in, &question, sizeof(question), 0) <= 0)
+		return false;
+	atomic_fetch_add(&zap->answered, 1);
+	return true;
+}
+
 static void *run(void *user)
 {
 	struct zap *zap = user;
@@ -145,7 +158,7 @@ static void *run(void *user)
 		if (zmq_poll(items, ARRAY_LEN(items), -1) < 0)
 			go_on = errno == EINTR;
 		else if (items[1].revents)
-			go_on = false;
+			go_on = answer_loop(zap);
 		else if (items[0].revents)
 			go_on = answer_one(zap);
 	}
@@ -278,6 +291,17 @@ void zap_deny(struct zap *zap, const char *public_key)
 		free(row);
 	}
 	(void) pthread_mutex_unlock(&zap->lock);
+}
+
+bool zap_look(struct zap *zap, int64_t now_usec)
+{
+	if (atomic_load(&zap->answered) != zap->asked)
+		return now_usec - zap->asked_usec < ZAP_HANGS_USEC;
+	if (zmq_send(zap->stop_out, "?", 1, ZMQ_DONTWAIT) < 0)
+		return false;
+	zap->asked++;
+	zap->asked_usec = now_usec;
+	return true;
 }
 
 uint64_t zap_denied(const struct zap *zap)

@@ -33,6 +33,7 @@ static enum sandbox_state state_of(enum report_state state)
 		return SANDBOX_STOPPING;
 	case REPORT_STARTING:
 	case REPORT_NONE:
+	case REPORT_UNKNOWN:
 	case REPORT_ENDED:
 	case REPORT_MAX_:
 		break;

@@ -235,6 +235,7 @@ static void on_live(
 		return;
 	case REPORT_NONE:
 	case REPORT_ENDED:
+	case REPORT_UNKNOWN:
 	case REPORT_MAX_:
 		return;
 	}
@@ -290,6 +291,10 @@ void fleet_report_apply(struct fleet *fleet, struct node *node, const struct san
 		fleet_emit_notice(fleet, &report->failure, node->record.id, report->sandbox);
 		sandbox->accepted_session =
 			node->session; /* there, but nothing can be said about it */
+		return;
+	}
+	if (report->state == REPORT_UNKNOWN) {
+		sandbox->accepted_session = node->session; /* not acknowledged: whoever understands it is told again */
 		return;
 	}
 	if (!ended && report->version <= sandbox->record.report_version) {

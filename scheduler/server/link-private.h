@@ -33,7 +33,7 @@ struct link {
 	struct dispatch dispatch;
 	struct session *by_route, *by_number, *by_user; /* by_user: the newest of each key */
 	uint64_t last_session, n_removed;
-	struct event *sweep;
+	struct event *sweep, *watch;
 };
 
 struct session *link_session(const struct link *link, uint64_t number);

@@ -515,11 +515,25 @@ static void on_sweep(evutil_socket_t fd, short what, void *user)
 	ops_deinit(&ops);
 }
 
+/* Whoever shakes hands waits for the handler; a thread cannot be ended from outside, so this process is. */
+static void on_watch(evutil_socket_t fd, short what, void *user)
+{
+	struct link *link = user;
+	struct server *server = link->server;
+
+	(void)fd;
+	(void)what;
+	if (zap_look(link->zap, clock_monotonic_usec()) || err_is_set(&server->fatal))
+		return;
+	(void)err_set(&server->fatal, FAIL_ZAP_DISABLED, ETIMEDOUT, "the handler that admits nodes does not answer");
+	(void)event_base_loopbreak(server->base);
+}
+
 /* ---- life ---- */
 int link_new(struct link **ret, struct server *server, struct err *reterr)
 {
 	const struct options *options = server->options;
-	const struct timeval every = { .tv_sec = SWEEP_SEC };
+	const struct timeval every = { .tv_sec = SWEEP_SEC }, second = { .tv_sec = 1 };
 	char address[256];
 	struct router_config config = {
 		.address = address, .zap_domain = "croft", .keys = server->keys
@@ -541,7 +555,9 @@ int link_new(struct link **ret, struct server *server, struct err *reterr)
 	}
 	if (r == 0) {
 		link->sweep = event_new(server->base, -1, EV_PERSIST, on_sweep, link);
-		r = link->sweep && event_add(link->sweep, &every) == 0
+		link->watch = event_new(server->base, -1, EV_PERSIST, on_watch, link);
+		r = link->sweep && link->watch && event_add(link->sweep, &every) == 0 &&
+				    event_add(link->watch, &second) == 0
 			    ? 0
 			    : err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the link");
 	}
@@ -561,6 +577,8 @@ void link_free(struct link *link)
 		return;
 	if (link->sweep)
 		event_free(link->sweep);
+	if (link->watch)
+		event_free(link->watch);
 	router_free(link->router);
 	zap_free(link->zap);
 	HASH_ITER (by_number, link->by_number, session, next) {

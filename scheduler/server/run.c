@@ -118,6 +118,10 @@ static int serve(const struct options *options, struct err *reterr)
 	if (r == 0) {
 		say_hello(run.server);
 		(void)event_base_dispatch(run.base);
+		if (err_is_set(&run.server->fatal)) {
+			*reterr = run.server->fatal;
+			r = -EIO;
+		}
 	}
 	free_events(&run);
 	server_free(run.server);

@@ -83,6 +83,7 @@ struct server {
 	struct counters counters;
 	char domain[256];
 	bool stopping;
+	struct err fatal; /* why the loop ended by itself */
 };
 
 /* Opens the state directory, loads it, binds both listeners. Runs nothing yet. */

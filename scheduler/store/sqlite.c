@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BUSY_TIMEOUT_MS 1000 /* nobody else should write: the directory is locked */
+#define BUSY_STEPS 1000 /* of BUSY_STEP_USEC; nobody else should write: the directory is locked */
+#define BUSY_STEP_USEC 1000
 #define CHECKPOINT_FRAMES 1000
 #define PAGE_SIZE 4096
 
@@ -212,12 +213,22 @@ uint64_t sqlite_db_room(struct sqlite_db *db, uint64_t max_bytes)
 	return (uint64_t)(most - pages + unused) * PAGE_SIZE;
 }
 
+/* SQLite's own wait sleeps for up to 100 ms at a time, in which whoever writes in short turns has the lock again. */
+static int on_busy(void *user, int n)
+{
+	(void)user;
+	if (n >= BUSY_STEPS)
+		return 0;
+	(void)usleep(BUSY_STEP_USEC);
+	return 1;
+}
+
 static int prepare_connection(
 	struct sqlite_db *db, const struct store_config *config, struct err *reterr)
 {
 	int r;
 
-	(void)sqlite3_busy_timeout(db->handle, BUSY_TIMEOUT_MS);
+	(void)sqlite3_busy_handler(db->handle, on_busy, NULL);
 	(void)sqlite3_extended_result_codes(db->handle, 1);
 	r = exec(db, "PRAGMA journal_mode=WAL", reterr);
 	if (r == 0)

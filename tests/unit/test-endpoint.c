@@ -6,15 +6,22 @@
 #include <arpa/inet.h>
 #include <check.h>
 #include <event2/event.h>
+#include <dirent.h>
+#include <dlfcn.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
 
+#include "base/clock.h"
 #include "lib/loop.h"
 #include "lib/suite.h"
 #include "wire/endpoint.h"
@@ -727,6 +734,175 @@ START_TEST(test_handshake_rate)
 }
 END_TEST
 
+/* ---- bad days of the handshake ---- */
+static atomic_bool handler_hangs;
+static sem_t handler_goes_on;
+
+/* Instead of libzmq's: the handler's thread calls it for each key that asks. */
+char *zmq_z85_encode(char *dest, const uint8_t *data, size_t size)
+{
+	char *(*real)(char *, const uint8_t *, size_t);
+
+	*(void **) &real = dlsym(RTLD_NEXT, "zmq_z85_encode");
+	while (atomic_load(&handler_hangs))
+		(void) sem_wait(&handler_goes_on);
+	return real(dest, data, size);
+}
+
+static void still_speaks(struct world *world, int i)
+{
+	world->enough = false;
+	world->want = world->total + 1;
+	ck_assert(dealer_send(world->nodes[i].dealer, "up", 2));
+	loop_until(world->base, &world->enough);
+	expect(&world->nodes[i], 1);
+	ck_assert_int_eq(router_send(world->router, &world->routes[i], "down", 4), ROUTER_SENT);
+	loop_until(world->base, &world->nodes[i].enough);
+}
+
+/* R170: a handler that hangs lets nobody in and disturbs nobody who is; it is seen; when it goes on, who waited comes in. */
+START_TEST(test_handler_that_hangs)
+{
+	int64_t now = clock_monotonic_usec();
+	struct world world;
+
+	ck_assert_int_eq(sem_init(&handler_goes_on, 0, 0), 0);
+	world_open(&world);
+	connect_node(&world, 0);
+	ck_assert(zap_look(world.zap, now));
+	loop_for(world.base, 100);
+	ck_assert(zap_look(world.zap, now += ZAP_HANGS_USEC)); /* it answered the one before */
+	loop_for(world.base, 100);
+	atomic_store(&handler_hangs, true);
+	open_dealer(&world, 1);
+	loop_for(world.base, 300);
+	ck_assert(zap_look(world.zap, now += USEC_PER_SEC));
+	ck_assert(zap_look(world.zap, now + ZAP_HANGS_USEC - 1));
+	ck_assert(!zap_look(world.zap, now + ZAP_HANGS_USEC));
+	ck_assert(!world.nodes[1].up);
+	still_speaks(&world, 0);
+	atomic_store(&handler_hangs, false);
+	(void) sem_post(&handler_goes_on);
+	loop_until(world.base, &world.nodes[1].up);
+	ck_assert(zap_look(world.zap, now + ZAP_HANGS_USEC));
+	still_speaks(&world, 0);
+	world_close(&world);
+}
+END_TEST
+
+static size_t count_descriptors(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	size_t n = 0;
+
+	ck_assert_ptr_nonnull(dir);
+	while (readdir(dir))
+		n++;
+	(void) closedir(dir);
+	return n;
+}
+
+/* R169: refused handshakes without end (300; CROFT_DENIED says how many) cost no descriptor, and a node goes on meanwhile. */
+START_TEST(test_denied_without_end)
+{
+	const char *wanted = getenv("CROFT_DENIED");
+	unsigned long n = wanted ? strtoul(wanted, NULL, 10) : 300;
+	struct curve_keys stranger;
+	struct world world;
+	size_t before;
+
+	world_open(&world);
+	connect_node(&world, 0);
+	ck_assert_int_eq(curve_keys_new(&stranger, NULL), 0);
+	before = count_descriptors();
+	for (unsigned long i = 0; i < n; i++) {
+		uint64_t denied = zap_denied(world.zap);
+		void *socket = raw_socket(&world, ZMQ_DEALER, &stranger, NULL);
+
+		for (int k = 0; k < 30000 && zap_denied(world.zap) == denied; k++)
+			(void) poll(NULL, 0, 1);
+		ck_assert_uint_gt(zap_denied(world.zap), denied);
+		(void) zmq_close(socket);
+		if (i % 50 == 0)
+			still_speaks(&world, 0);
+	}
+	for (int i = 0; i < 1000 && count_descriptors() > before; i++)
+		loop_for(world.base, 10); /* libzmq closes in a thread of its own */
+	ck_assert_uint_le(count_descriptors(), before);
+	ck_assert_uint_eq(zap_admitted(world.zap), 1);
+	still_speaks(&world, 0);
+	world_close(&world);
+}
+END_TEST
+
+/* The child of R175: a node whose process stands still from its first message on. */
+static void stand_still(const struct world *from)
+{
+	struct world world = *from;
+
+	world.base = event_base_new();
+	world.context = zmq_ctx_new();
+	world.nodes[0].world = &world;
+	open_dealer(&world, 0);
+	loop_until(world.base, &world.nodes[0].up);
+	ck_assert(dealer_send(world.nodes[0].dealer, "hello", 5));
+	expect(&world.nodes[0], 1);
+	loop_until(world.base, &world.nodes[0].enough);
+	(void) raise(SIGSTOP);
+	expect(&world.nodes[0], 100);
+	loop_until(world.base, &world.nodes[0].enough);
+	ck_assert(!world.nodes[0].down);
+	ck_assert(dealer_send(world.nodes[0].dealer, "again", 5));
+	loop_for(world.base, 1000);
+	dealer_free(world.nodes[0].dealer);
+	_exit(0);
+}
+
+/* R175: a peer that is busy for 5 s, with its queue full, is neither cut nor forgotten by the sockets: who is dead is said by
+ * what nodes say, and by nothing below. */
+START_TEST(test_a_busy_peer_keeps_its_connection)
+{
+	unsigned int n_full = 0;
+	struct world world;
+	struct route route;
+	int status;
+	pid_t child;
+
+	world_open(&world);
+	world.want = 1;
+	child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0)
+		stand_still(&world);
+	loop_until(world.base, &world.enough);
+	route = world.routes[0];
+	ck_assert_int_eq(router_send(world.router, &route, "stop", 4), ROUTER_SENT);
+	ck_assert_int_eq(waitpid(child, &status, WUNTRACED), child);
+	ck_assert(WIFSTOPPED(status));
+	for (int i = 0; i < 50; i++) {
+		static const char large[64 * 1024];
+
+		for (int k = 0; k < 20; k++) {
+			enum router_send_result result = router_send(world.router, &route, large, sizeof(large));
+
+			ck_assert_int_ne(result, ROUTER_GONE);
+			n_full += result == ROUTER_NO_CREDIT;
+		}
+		loop_for(world.base, 100);
+	}
+	ck_assert_uint_gt(n_full, 0);
+	world.enough = false;
+	world.want = world.total + 1;
+	ck_assert_int_eq(kill(child, SIGCONT), 0);
+	loop_until(world.base, &world.enough);
+	ck_assert_str_eq(world.last, "again");
+	ck_assert(route.size == world.routes[0].size && !memcmp(route.id, world.routes[0].id, route.size));
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	world_close(&world);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("endpoint");
@@ -756,6 +932,9 @@ int main(void)
 	tcase_add_test_raise_signal(tc, test_met_counter_ends_the_process, SIGABRT);
 	tcase_add_test(tc, test_counter_is_not_to_be_guessed);
 	tcase_add_test(tc, test_handshake_rate);
+	tcase_add_test(tc, test_handler_that_hangs);
+	tcase_add_test(tc, test_denied_without_end);
+	tcase_add_test(tc, test_a_busy_peer_keeps_its_connection);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);
 }

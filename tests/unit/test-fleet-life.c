@@ -791,6 +791,31 @@ START_TEST(test_an_inventory_takes_nothing_from_another_node)
 }
 END_TEST
 
+/* R185: of a newer node's sandbox whose state has no name here only that it is there is known: it is kept, and its word is not
+ * acknowledged. */
+START_TEST(test_a_state_that_is_not_known_keeps_the_sandbox)
+{
+	struct sandbox_report said = { .version = 1000, .state = REPORT_UNKNOWN, .accepted = true };
+	struct inventory inventory = { .complete = true, .number = 2, .sandboxes = &said, .n = 1 };
+	struct fleet_event event;
+	struct sandbox_record record;
+
+	run_one();
+	memcpy(said.sandbox, rig.id, ID_SIZE);
+	said.generation = rig.generation;
+	event = of_node(FLEET_NODE_INVENTORY, rig.node);
+	event.inventory = &inventory;
+	feed(event);
+	for (size_t i = 0; i < rig.out.n_sends; i++)
+		ck_assert_int_ne(rig.out.sends[i].type, SEND_REPORT_ACK);
+	ck_assert_int_eq(fleet_sandbox_get(rig.fleet, rig.id, &record, NULL), 0);
+	ck_assert_int_eq(record.state, SANDBOX_RUNNING);
+	ck_assert_uint_lt(record.report_version, 1000);
+	sandbox_record_deinit(&record);
+	ck_assert_uint_eq(rig.n_destroys, 0);
+}
+END_TEST
+
 /* ---- the CPU of a node ---- */
 
 /* What a hello says of it is placed by, in this life of the scheduler and the next, and can change. */
@@ -840,6 +865,7 @@ int main(void)
 	tcase_add_test(tc, test_a_policy_is_recorded_when_its_node_has_it);
 	tcase_add_test(tc, test_a_policy_that_the_node_has_is_taken);
 	tcase_add_loop_test(tc, test_an_inventory_takes_nothing_from_another_node, 0, 2);
+	tcase_add_test(tc, test_a_state_that_is_not_known_keeps_the_sandbox);
 	tcase_add_loop_test(tc, test_a_cpu_class_is_what_the_node_says, 0, 2);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);

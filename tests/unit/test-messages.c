@@ -485,6 +485,35 @@ START_TEST(test_bounds)
 }
 END_TEST
 
+/* R185: what a newer peer added passes: fields are ignored, and a state that is not known says that the sandbox is there. */
+START_TEST(test_what_a_newer_node_says)
+{
+	struct sandbox_report report = { .generation = 3, .version = 7, .state = REPORT_RUNNING, .accepted = true }, back;
+	Croft__SandboxReport *message, *newer;
+	struct err err = ERR_NULL;
+	uint8_t data[512];
+	size_t size;
+
+	memcpy(report.sandbox, "aaaaaaaaaaaaaaaaaaaa", ID_SIZE);
+	message = sandbox_report_encode(&report);
+	ck_assert_ptr_nonnull(message);
+	message->state = (Croft__SandboxState)77;
+	size = croft__sandbox_report__pack(message, data);
+	memcpy(data + size, "\xa2\x7d\x03new\xa8\x7d\x05", 9); /* fields 2004 and 2005 */
+	newer = croft__sandbox_report__unpack(NULL, size + 9, data);
+	ck_assert_ptr_nonnull(newer);
+	ck_assert_uint_eq(newer->base.n_unknown_fields, 2);
+	ck_assert_int_eq(sandbox_report_decode(newer, &back, &err), 0);
+	ck_assert_int_eq(back.state, REPORT_UNKNOWN);
+	ck_assert_uint_eq(back.generation, 3);
+	sandbox_report_deinit(&back);
+	newer->state = CROFT__SANDBOX_STATE__SANDBOX_STATE_UNSPECIFIED; /* none at all is a mistake, not news */
+	ck_assert_int_lt(sandbox_report_decode(newer, &back, &err), 0);
+	croft__sandbox_report__free_unpacked(newer, NULL);
+	croft__sandbox_report__free_unpacked(message, NULL);
+}
+END_TEST
+
 START_TEST(test_names)
 {
 	for (unsigned int i = END_NONE + 1; i < END_REASON_MAX_; i++)
@@ -502,6 +531,7 @@ int main(void)
 
 	tcase_add_test(tcase, test_create);
 	tcase_add_test(tcase, test_report);
+	tcase_add_test(tcase, test_what_a_newer_node_says);
 	tcase_add_test(tcase, test_hello_and_capacity);
 	tcase_add_test(tcase, test_sets);
 	tcase_add_test(tcase, test_network_policies);

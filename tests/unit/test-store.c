@@ -8,6 +8,8 @@
 
 #include <check.h>
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <event2/event.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -29,6 +31,8 @@ struct fixture {
 	uint64_t revision;
 	struct err err;
 	char seen[1024];
+	atomic_bool stop; /* of write_beside() */
+	atomic_uint n_beside;
 };
 
 static void setup(struct fixture *f)
@@ -317,6 +321,47 @@ START_TEST(test_second_process_is_refused)
 }
 END_TEST
 
+/* Whoever else has the file open, as an operator's sqlite3: short transactions, one behind the other. */
+static void *write_beside(void *user)
+{
+	struct fixture *f = user;
+	char path[128];
+	sqlite3 *db = NULL;
+
+	(void)snprintf(path, sizeof(path), "%s/store.db", f->dir);
+	ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
+	(void)sqlite3_busy_timeout(db, 1000);
+	while (!atomic_load(&f->stop)) {
+		ck_assert_int_eq(sqlite3_exec(db, "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS other (n INTEGER); "
+						  "INSERT INTO other VALUES (1);", NULL, NULL, NULL), SQLITE_OK);
+		(void)usleep(5000);
+		ck_assert_int_eq(sqlite3_exec(db, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+		atomic_fetch_add(&f->n_beside, 1);
+		(void)usleep(3000);
+	}
+	(void)sqlite3_close(db);
+	return NULL;
+}
+
+/* R188: two writers: each batch waits for the other's lock, and nobody is told that it was busy. */
+START_TEST(test_a_second_writer_is_waited_for)
+{
+	struct fixture f;
+	pthread_t thread;
+
+	setup(&f);
+	ck_assert_int_eq(pthread_create(&thread, NULL, write_beside, &f), 0);
+	for (unsigned int i = 0; i < 200 || atomic_load(&f.n_beside) < 20; i++) {
+		ck_assert_int_eq(commit(&f, put("k", "v", STORE_ANY)), 0);
+		run_until(&f, i + 1);
+		ck_assert_msg(f.outcome[i % ARRAY_LEN(f.outcome)] == STORE_COMMITTED, "%s", f.err.msg);
+	}
+	atomic_store(&f.stop, true);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	teardown(&f);
+}
+END_TEST
+
 START_TEST(test_not_initialised)
 {
 	char dir[] = "/tmp/croft-test-store-XXXXXX";
@@ -473,6 +518,7 @@ int main(void)
 	tcase_add_test(tc, test_many_batches_in_order);
 	tcase_add_test(tc, test_kill_keeps_what_was_acknowledged);
 	tcase_add_test(tc, test_second_process_is_refused);
+	tcase_add_test(tc, test_a_second_writer_is_waited_for);
 	tcase_add_test(tc, test_not_initialised);
 	tcase_add_test(tc, test_later_schema_is_refused);
 	tcase_add_test(tc, test_earlier_schema_is_upgraded);

@@ -355,6 +355,45 @@ START_TEST(test_restart_in_the_middle_of_a_start)
 }
 END_TEST
 
+/* All that this node has, and a whole set that names none of it. */
+static void sweep(int64_t in_usec)
+{
+	struct desired_set set = { .complete = true };
+
+	later(in_usec);
+	feed((struct sv_event){ .type = SV_EV_LINK_DOWN });
+	connect_core();
+	ck_assert_ptr_nonnull(find(SV_DO_SEND_INVENTORY));
+	ck_assert_uint_eq(find(SV_DO_SEND_INVENTORY)->inventory->n, 1); /* an open intent is listed as any other */
+	ck_assert_str_eq(find(SV_DO_SEND_INVENTORY)->inventory->sandboxes[0].sandbox, ID);
+	set.inventory = find(SV_DO_SEND_INVENTORY)->inventory->number;
+	feed((struct sv_event){ .type = SV_EV_DESIRED, .epoch = 1, .desired = &set });
+	ck_assert_ptr_null(find(SV_DO_KILL_VMM));
+	ck_assert_ptr_null(find(SV_DO_REMOVE_FILES));
+}
+
+/* R047: a VMM was spawned and nothing is known of it yet, its intent is journalled, and the sweep runs twice: it is left
+ * alone, and its start goes on. */
+START_TEST(test_an_open_intent_is_not_swept)
+{
+	drive(SV_NETWORK, NULL, 0);
+	feed_network(true, NULL);
+	ck_assert_ptr_nonnull(find(SV_DO_SPAWN_VMM));
+	ck_assert_int_eq(rig.saved.state, SV_VMM);
+	ck_assert_str_ne(rig.saved.vmm.run_dir, "");
+	sweep(0);
+	sweep(3 * USEC_PER_SEC);
+	feed_spawned();
+	feed_jailed(true, "simulated");
+	feed_of(SV_EV_VMM_STARTED, NULL);
+	feed_of(SV_EV_VMM_USERSPACE, NULL);
+	feed_guest(SV_EV_GUEST_HELLO, NULL);
+	feed_of(SV_EV_GUEST_CONFIGURED, NULL);
+	journalled(ID, 1);
+	ck_assert_int_eq(state(), SV_RUNNING);
+}
+END_TEST
+
 START_TEST(test_admission)
 {
 	struct sv_capacity broken = { .capacity = { 8000, 4, 10000, 4, 2, 4 },
@@ -725,6 +764,7 @@ int main(void)
 	tcase_add_test(tcase, test_a_refused_create_leaves_no_record);
 	tcase_add_test(tcase, test_a_warm_vm_that_ended_as_it_was_taken);
 	tcase_add_test(tcase, test_old_epoch_is_refused);
+	tcase_add_test(tcase, test_an_open_intent_is_not_swept);
 	tcase_add_test(tcase, test_a_higher_epoch_needs_a_welcome);
 	tcase_add_test(tcase, test_journal_failure);
 	tcase_add_test(tcase, test_unreadable_state_refuses_and_deletes_nothing);
