@@ -69,6 +69,8 @@ void router_free(struct router *router);
 const char *router_address(const struct router *router); /* as bound, with the real port */
 /* Non-blocking. NO_CREDIT: the peer's queue is full, try later; GONE: no such route. Data is copied. */
 enum router_send_result router_send(struct router *router, const struct route *to, const void *data, size_t size);
+/* Within on_message(): nobody waits for what comes of this message, so that those behind it may be read some at a time. */
+void router_is_lazy(struct router *router);
 uint64_t router_dropped(const struct router *router); /* bodies without a User-Id, over-long frames */
 
 /* ---- the node's side ---- */

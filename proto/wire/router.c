@@ -194,6 +194,11 @@ enum router_send_result router_send(struct router *router, const struct route *t
 	return result;
 }
 
+void router_is_lazy(struct router *router)
+{
+	socket_is_lazy(&router->socket);
+}
+
 uint64_t router_dropped(const struct router *router)
 {
 	return router->dropped;

@@ -9,10 +9,12 @@
 #include <stdint.h>
 #include <zmq.h>
 
+#include "base/clock.h"
 #include "base/util.h"
 #include "wire/endpoint.h"
 
 #define TURN_MAX 64
+#define GATHER_USEC 1000
 #define QUEUE_MAX 256           /* messages per peer and direction */
 #define HANDSHAKE_MS 5000
 #define CURVE_OVERHEAD 64       /* of a message: command name, nonce, flags, tag come to 33; the limit counts them */
@@ -71,20 +73,47 @@ void socket_touch(struct socket *socket)
 		(void) evtimer_add(socket->turn, &now);
 }
 
+void socket_is_lazy(struct socket *socket)
+{
+	socket->n_lazy++;
+}
+
+static const struct timeval gather_time = { 0, GATHER_USEC };
+
+/* Puts a turn off; false: it was not possible, or is not wanted. */
+static bool gather(struct socket *socket)
+{
+	if (!socket->was_lazy || clock_monotonic_usec() - socket->turned_usec >= GATHER_USEC ||
+		evtimer_add(socket->turn, &gather_time) < 0)
+		return false;
+	socket->gathers = event_del(socket->signal) == 0;
+	return true;
+}
+
 static void on_turn(evutil_socket_t fd, short what, void *user)
 {
 	struct socket *socket = user;
 	bool closed = false, more = true;
+	unsigned int n = 0;
 
 	(void) fd;
-	(void) what;
+	if ((what & EV_READ) && gather(socket))
+		return;
 	socket->closed = &closed;
-	for (unsigned int n = 0; n < TURN_MAX && more; n++) {
+	socket->n_lazy = 0;
+	while (n < TURN_MAX && more) {
 		more = socket->on_input(socket->user);
 		if (closed)
 			return; /* and its memory may be gone */
+		n += more;
 	}
 	socket->closed = NULL;
+	socket->was_lazy = n > 0 && socket->n_lazy == n;
+	socket->turned_usec = clock_monotonic_usec();
+	if (socket->gathers && event_add(socket->signal, NULL) < 0)
+		(void) evtimer_add(socket->turn, &gather_time); /* without the signal, by time */
+	else
+		socket->gathers = false;
 	socket_touch(socket);
 }
 

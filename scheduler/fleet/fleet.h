@@ -402,6 +402,7 @@ struct fleet_event {
 	/* A number that the shell gives to each route (router's routing id) when it first sees it, never used
 	 * again in this process, never 0. Only the session of the last accepted hello is the node's. */
 	uint64_t session;
+	struct node *at; /* fleet_node_handle() of `node`; NULL: it is looked up */
 	union {
 		const struct pool_record *pool;
 		const struct warm_record *warm;
@@ -643,6 +644,8 @@ struct fleet_node_view {
 	uint32_t cpus_reserved; /* vCPUs */
 	size_t n_images;
 };
+/* For events of this node, which come often; NULL: no such node. Valid until the fleet is freed. */
+struct node *fleet_node_handle(struct fleet *fleet, const char *id);
 int fleet_node_get(
 	const struct fleet *fleet, const char *id, struct fleet_node_view *ret); /* 0 or -ENOENT */
 /* What only this node has, and nothing else can make again: sandboxes that sleep there and snapshots that somebody keeps. */

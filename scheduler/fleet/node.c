@@ -353,9 +353,14 @@ void fleet_node_hello(struct fleet *fleet, const struct fleet_event *event)
 	take_hello(fleet, node, event);
 }
 
+struct node *fleet_node_handle(struct fleet *fleet, const char *id)
+{
+	return fleet_node_find(fleet, id);
+}
+
 struct node *fleet_node_of_session(struct fleet *fleet, const struct fleet_event *event)
 {
-	struct node *node = fleet_node_find(fleet, event->node);
+	struct node *node = event->at ? event->at : fleet_node_find(fleet, event->node);
 	struct err err = ERR_NULL;
 
 	if (node && node->session == event->session && node->link != NODE_REMOVED)

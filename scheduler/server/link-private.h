@@ -14,16 +14,19 @@
 enum sender { SENDER_NONE, SENDER_NODE, SENDER_TOKEN };
 
 struct session {
-	uint64_t number;
+	/* What each message of a fleet's heartbeats touches comes first: that much is fetched into the cache every time. */
+	UT_hash_handle by_route;
 	struct route route;
 	enum sender role;
+	uint64_t number;
+	uint64_t known_at; /* shell_node_changes() when its node was looked up last, */
+	struct node *at;   /* and found to be this; NULL: a token's */
+	uint64_t seq_in, seq_out;
 	char user_id[SESSION_USER_SIZE]; /* "node:<id>" or "token:<id>", as ZAP said it */
 	char id[SESSION_USER_SIZE];
-	uint64_t seq_in, seq_out;
 	int64_t told_usec; /* when HELLO_NEEDED was said last */
-	uint64_t known_at;  /* shell_node_changes() when its node was looked up last */
 	struct session *older; /* of the same key */
-	UT_hash_handle by_route, by_number, by_user;
+	UT_hash_handle by_number, by_user;
 };
 
 struct link {

@@ -172,6 +172,7 @@ static int step(struct call *call, struct fleet_event *event, struct ops *extra)
 {
 	memcpy(event->node, call->message.id, strnlen(call->message.id, ID_LEN));
 	event->session = call->message.session;
+	event->at = call->message.at;
 	shell_step(call->link->server->shell, event, extra, NULL, NULL);
 	return 0;
 }
@@ -215,13 +216,15 @@ HANDLER(on_hello)
 
 HANDLER(on_heartbeat)
 {
+	struct call *call = user;
 	struct heartbeat heartbeat;
 	struct fleet_event event = { .type = FLEET_NODE_HEARTBEAT, .heartbeat = &heartbeat };
 
 	(void)head;
 	(void)reterr;
 	heartbeat_decode(envelope->heartbeat, &heartbeat);
-	return step(user, &event, NULL);
+	router_is_lazy(call->link->router);
+	return step(call, &event, NULL);
 }
 
 HANDLER(on_inventory)
@@ -390,6 +393,7 @@ static bool is_revoked(const struct link *link, struct session *session)
 		return false;
 	if (fleet_node_get(shell_fleet(link->server->shell), session->id, &view) < 0 || view.record->revoked)
 		return true;
+	session->at = shell_node_handle(link->server->shell, session->id);
 	session->known_at = changes;
 	return false;
 }
@@ -426,7 +430,7 @@ static void on_message(
 	}
 	number = session->number;
 	n_removed = link->n_removed;
-	call.message = (struct link_message){ .session = number, .id = session->id };
+	call.message = (struct link_message){ .session = number, .id = session->id, .at = session->at };
 	result = dispatch(&link->dispatch, data, size, session->role, 0, &call, &head, &err);
 	if (link->n_removed != n_removed)
 		session = link_session(link, number); /* a handler may have found its route gone */

@@ -42,6 +42,7 @@ void link_refuse_node(struct link *link, const char *node, const struct err *err
 /* What a handler gets: an authenticated sender and a message that was checked against the table. */
 struct link_message {
 	uint64_t session;
+	struct node *at; /* of fleet_event */
 	const char *id; /* of the node, or of the token; gone when a send found the route gone */
 };
 /* true: the session is its node's current one; else the sender is told HELLO_NEEDED. */

@@ -582,6 +582,11 @@ uint64_t shell_node_changes(const struct shell *shell)
 	return shell->node_changes;
 }
 
+struct node *shell_node_handle(const struct shell *shell, const char *id)
+{
+	return fleet_node_handle(shell->fleet, id);
+}
+
 size_t shell_held(const struct shell *shell)
 {
 	return shell->n_held;

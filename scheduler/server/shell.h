@@ -36,5 +36,7 @@ const struct err *shell_failure(const struct shell *shell);
 bool shell_is_tight(const struct shell *shell);
 /* Rises whenever a node may have been revoked or be gone. */
 uint64_t shell_node_changes(const struct shell *shell);
+/* fleet_node_handle(), valid until then. */
+struct node *shell_node_handle(const struct shell *shell, const char *id);
 /* Batches that are not durable yet. */
 size_t shell_held(const struct shell *shell);
