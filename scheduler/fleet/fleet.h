@@ -203,6 +203,7 @@ struct node_health {
 
 /* store.proto NodeRecord. */
 struct node_record {
+	uint32_t lease_ms; /* that each VM there is armed with, as it last said; 0: not each */
 	char id[ID_SIZE];
 	char public_key[41];
 	char pool[ID_NAME_MAX + 1];
@@ -218,7 +219,6 @@ struct node_record {
 	uint64_t telemetry_acked;
 	struct node_fact_entry facts[NODE_FACT_MAX_];
 	char lineage[ID_SIZE]; /* of the store under which its inventory was last settled; "": the present one */
-	uint32_t lease_ms; /* that each VM there is armed with, as it last said; 0: not each */
 	struct node_health health;
 	struct node_image *images; /* that something is held against */
 	size_t n_images;

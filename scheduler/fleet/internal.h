@@ -155,19 +155,20 @@ struct pool_policy {
 };
 
 struct node {
-	struct node_record record;
-	struct pool_policy *policy; /* NULL: a pool that nobody told of */
-	struct timer drain;
-	enum node_link link;
+	/* What every heartbeat touches: together, and beside record.lease_ms, for each cache line of a fleet's is a miss. */
 	uint64_t session; /* 0: not connected */
+	int64_t heard_usec;    /* monotonic; at the start: the start */
+	int64_t heard_real_us; /* 0: never */
+	struct pool_policy *policy; /* NULL: a pool that nobody told of */
+	enum node_link link;
+	struct node_record record;
+	struct timer drain;
 	bool pauses; /* this session's agent knows pause and resume */
 	bool snapshots_are_known; /* and snapshots */
 	uint64_t greeting; /* of this session: an inventory that names another was made for another scheduler */
 	char instance[ID_SIZE];
 	char boot_id[BOOT_ID_SIZE];
 	struct err unschedulable;
-	int64_t heard_usec;    /* monotonic; at the start: the start */
-	int64_t heard_real_us; /* 0: never */
 	struct place_node *place;
 	struct sandbox_list sandboxes;
 	struct snapshot_list snapshots;

@@ -3,6 +3,7 @@
  * bench-placement        decisions per second, p50 and p99, from 100 to 100 000 nodes, 30 % and 95 % full
  * bench-placement G11    cost of a decision at 100 000 nodes over that at 100 nodes
  * bench-placement G12    decisions per second at 10 000 nodes, and those of a plain scan in the same run
+ * bench-placement N PERCENT    one line of the table; for a tool that counts what place_choose() does
  *
  * "decisions/s" and "mean" are CPU time, p50 and p99 are wall-clock, each with its clock read.
  *
@@ -306,6 +307,16 @@ static void figures_of(size_t n_nodes, unsigned int percent, struct figures *ret
 	unmake(&world);
 }
 
+static void row(size_t n_nodes, unsigned int percent)
+{
+	struct figures figures;
+
+	figures_of(n_nodes, percent, &figures, NULL);
+	printf("%8zu %5u%% %14.0f %10.0f %10lld %10lld %9llu\n", n_nodes, percent, figures.per_second, figures.mean_ns,
+		(long long)figures.p50_ns, (long long)figures.p99_ns, (unsigned long long)figures.n_refused);
+	(void)fflush(stdout);
+}
+
 static int table(void)
 {
 	static const size_t sizes[] = { 100, 1000, 10000, 100000 };
@@ -314,16 +325,8 @@ static int table(void)
 	printf("%8s %6s %14s %10s %10s %10s %9s\n", "nodes", "full", "decisions/s", "mean ns", "p50 ns",
 		"p99 ns", "refused");
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
-		for (size_t k = 0; k < ARRAY_LEN(percents); k++) {
-			struct figures figures;
-
-			figures_of(sizes[i], percents[k], &figures, NULL);
-			printf("%8zu %5u%% %14.0f %10.0f %10lld %10lld %9llu\n", sizes[i],
-				percents[k], figures.per_second, figures.mean_ns,
-				(long long)figures.p50_ns, (long long)figures.p99_ns,
-				(unsigned long long)figures.n_refused);
-			(void)fflush(stdout);
-		}
+		for (size_t k = 0; k < ARRAY_LEN(percents); k++)
+			row(sizes[i], percents[k]);
 	return 0;
 }
 
@@ -383,6 +386,10 @@ int main(int argc, char **argv)
 		return g11();
 	if (argc == 2 && strcmp(argv[1], "G12") == 0)
 		return g12();
-	fprintf(stderr, "usage: %s [G11 | G12]\n", argv[0]);
+	if (argc == 3 && atoi(argv[1]) > 0 && atoi(argv[2]) > 0 && atoi(argv[2]) < 100) {
+		row((size_t)atoi(argv[1]), (unsigned int)atoi(argv[2]));
+		return 0;
+	}
+	fprintf(stderr, "usage: %s [G11 | G12 | NODES PERCENT]\n", argv[0]);
 	return 2;
 }

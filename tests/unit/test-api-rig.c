@@ -46,6 +46,7 @@ static void add_strangers(struct rig *rig)
 
 	api_key_new(&rng, rig->stranger);
 	api_key_new(&rng, rig->operator);
+	api_key_new(&rng, rig->sibling);
 	ck_assert_int_eq(store_open(&store, NULL, &config, &err), 0);
 	ck_assert_int_eq(registry_load(&registry, store, &err), 0);
 	ck_assert_int_eq(registry_add_customer(&registry, &ops, "other", 1), 0);
@@ -54,6 +55,8 @@ static void add_strangers(struct rig *rig)
 	ck_assert_int_eq(registry_add_key(&registry, &ops, rig->stranger, ROLE_TENANT, "other",
 				 "other", "", 1),
 		0);
+	ck_assert_int_eq(registry_add_tenant(&registry, &ops, "sibling", "default", NULL, 1, 1), 0);
+	ck_assert_int_eq(registry_add_key(&registry, &ops, rig->sibling, ROLE_TENANT, "sibling", "default", "", 1), 0);
 	ck_assert_int_eq(registry_add_key(&registry, &ops, rig->operator, ROLE_CUSTOMER, "other",
 				 "other", "", 1),
 		0);

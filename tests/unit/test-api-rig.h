@@ -33,6 +33,7 @@ struct rig {
 	void *zmq; /* of the fake nodes */
 	struct first_keys keys;
 	char stranger[API_KEY_SIZE]; /* a tenant of another customer */
+	char sibling[API_KEY_SIZE];  /* another tenant of the same one */
 	char operator[API_KEY_SIZE]; /* the other customer's operator */
 };
 

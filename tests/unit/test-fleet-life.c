@@ -576,6 +576,44 @@ START_TEST(test_quota_is_free_when_fenced)
 }
 END_TEST
 
+/* All of a sandbox's quota comes back with its end. */
+START_TEST(test_an_end_gives_back_the_whole_quota)
+{
+	const struct fleet_quota one = { .sandboxes = 1, .vcpus = 1, .memory_mib = 1000 };
+	struct fleet_quota used;
+
+	for (int i = 0; i < 2; i++) {
+		create_with(one);
+		ck_assert_uint_eq(rig.out.n_replies, 0);
+		report(REPORT_RUNNING);
+		fleet_quota_used(rig.fleet, "tenant", &used);
+		ck_assert_uint_eq(used.vcpus, 1);
+		report(REPORT_ENDED);
+		fleet_quota_used(rig.fleet, "tenant", &used);
+		ck_assert(used.sandboxes == 0 && used.vcpus == 0 && used.memory_mib == 0);
+	}
+}
+END_TEST
+
+/* So many starts a minute: each is given back when its part of the minute is over, and no earlier. */
+START_TEST(test_starts_come_back_with_time)
+{
+	const struct fleet_quota two = { .starts_per_minute = 2 };
+
+	for (int i = 0; i < 2; i++)
+		create_with(two);
+	create_with(two);
+	ck_assert_int_eq(rig.out.replies[0].err.code, FAIL_QUOTA_EXCEEDED);
+	ck_assert_str_eq(err_field(&rig.out.replies[0].err, "limit"), "2");
+	pass(28);
+	create_with(two);
+	ck_assert_int_eq(rig.out.replies[0].err.code, FAIL_QUOTA_EXCEEDED);
+	pass(4);
+	create_with(two);
+	ck_assert_uint_eq(rig.out.n_replies, 0);
+}
+END_TEST
+
 /* ---- a restore ---- */
 #define OLD 10 /* in the backup, deleted after it */
 #define NEW 50 /* made after it */
@@ -861,6 +899,8 @@ int main(void)
 	tcase_add_test(tc, test_brakes);
 	tcase_add_test(tc, test_nothing_is_replaced_when_all_are_gone);
 	tcase_add_test(tc, test_quota_is_free_when_fenced);
+	tcase_add_test(tc, test_an_end_gives_back_the_whole_quota);
+	tcase_add_test(tc, test_starts_come_back_with_time);
 	tcase_add_test(tc, test_restore);
 	tcase_add_test(tc, test_a_policy_is_recorded_when_its_node_has_it);
 	tcase_add_test(tc, test_a_policy_that_the_node_has_is_taken);

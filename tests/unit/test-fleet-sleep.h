@@ -254,6 +254,28 @@ START_TEST(test_it_may_end_in_its_sleep)
 }
 END_TEST
 
+/* What sleeps on a node that is drained is ended by the deadline, as what runs is. */
+START_TEST(test_a_drain_ends_what_sleeps)
+{
+	struct fleet_event event;
+
+	drive((enum sandbox_state)_i);
+	event = of_node(FLEET_NODE_FACT, rig.node);
+	event.fact.fact = NODE_DRAINING;
+	event.fact.set = true;
+	event.fact.who = "somebody";
+	event.fact.why = "a reason";
+	event.fact.until_us = rig.now.real_usec + 5 * USEC_PER_SEC;
+	feed(event);
+	ck_assert_str_eq(rig.saved.events[rig.saved.n_events - 1].name, "NODE_DRAIN");
+	ck_assert_int_eq(state(), _i);
+	pass(6);
+	ck_assert_int_eq(state(), SANDBOX_STOPPING);
+	ck_assert_int_eq(rig.saved.end_reason, END_DRAINED);
+	ck_assert_int_eq(rig.saved.failure.code, FAIL_NODE_DRAINED);
+}
+END_TEST
+
 static void add_sleep_tests(TCase *tcase)
 {
 	tcase_add_test(tcase, test_a_pause_gives_back_its_room);
@@ -266,5 +288,6 @@ static void add_sleep_tests(TCase *tcase)
 	tcase_add_loop_test(tcase, test_a_silent_node_is_asked_on, 0, 2);
 	tcase_add_test(tcase, test_a_node_pauses_by_itself);
 	tcase_add_test(tcase, test_what_sleeps_counts_against_no_quota);
+	tcase_add_loop_test(tcase, test_a_drain_ends_what_sleeps, SANDBOX_PAUSING, SANDBOX_RESUMING + 1);
 	tcase_add_loop_test(tcase, test_it_may_end_in_its_sleep, SANDBOX_PAUSING, SANDBOX_RESUMING + 1);
 }

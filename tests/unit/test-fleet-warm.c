@@ -330,6 +330,21 @@ START_TEST(test_of_two_claims_one_gets_it)
 }
 END_TEST
 
+/* A claim names a VM, and gets it only where it is what was asked for. */
+START_TEST(test_a_claim_of_another_shape_is_refused)
+{
+	char id[ID_SIZE];
+
+	make_ready(1);
+	memcpy(id, pick(512), ID_SIZE);
+	create(id, 640);
+	ck_assert_uint_eq(rig.n_replies, 1);
+	ck_assert_int_eq(rig.err.code, FAIL_WARM_TAKEN);
+	ck_assert_uint_eq(rig.n_claims, 0);
+	ck_assert_uint_eq(view().ready, 1);
+}
+END_TEST
+
 static void drain(const char *node)
 {
 	struct fleet_event event = of_node(FLEET_NODE_FACT, node);
@@ -462,6 +477,7 @@ int main(void)
 	tcase_add_test(tcase, test_refilled_within_the_budget_and_never_above_the_target);
 	tcase_add_test(tcase, test_a_claim_is_the_same_vm_under_the_next_generation);
 	tcase_add_test(tcase, test_of_two_claims_one_gets_it);
+	tcase_add_test(tcase, test_a_claim_of_another_shape_is_refused);
 	tcase_add_test(tcase, test_a_claim_on_a_draining_node_is_refused);
 	tcase_add_test(tcase, test_the_old_are_renewed_and_the_surplus_is_ended);
 	tcase_add_test(tcase, test_late_words_about_the_warm_generation);
