@@ -118,10 +118,10 @@ int sandbox_fork(struct cli *cli, const struct command *command, int argc, char 
 static int snapshot_list(struct cli *cli, const struct command *command, int argc, char **argv)
 {
 	static const struct list_view view = {
-		.path = "/snapshots?limit=1000",
+		.path = "/v1/snapshots?limit=1000",
 		.what = "cannot list snapshots",
-		.heads = { "ID", "STATE", "NAME", "SANDBOX", "VCPUS", "MEMORY MiB", "SIZE MiB", "CREATED" },
-		.members = { "snapshotID", "state", "name", "sandboxID", "cpuCount", "memoryMB", "sizeMB", "createdAt" },
+		.heads = { "ID", "STATE", "NAME", "SANDBOX", "VCPUS", "MEMORY MiB", "SIZE MiB", "NODE", "CREATED" },
+		.members = { "snapshotID", "state", "name", "sandboxID", "cpuCount", "memoryMB", "sizeMB", "node", "createdAt" },
 	};
 
 	return list_run(cli, command, argc, argv, &view);

@@ -90,6 +90,9 @@ const struct api_route api_routes[] = {
 		"Lists the tenant's snapshots (E2B), the oldest first.", "query `sandboxID`, `name`, `limit` (100), `nextToken`",
 		"200 array of " SNAPSHOT_ANSWER "; `state` is ready, or lost when its node no longer has it; the next page's token in the "
 		"header `x-next-token`" },
+	{ "GET", "/v1/snapshots", BY_ALL, SCOPE_REACH, API_NO_BODY, api_snapshot_list,
+		"Lists snapshots with where they are.", "query as above, and `scope=all` for operators: of all tenants that the key reaches",
+		"200 as above, and `tenant`, `pool`, `node`; another tenant's without its names" },
 	{ "DELETE", "/templates/{id}", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_snapshot_delete,
 		"Deletes a snapshot (E2B). Sandboxes that began as it go on.", "", "204 when it is recorded; 404; 503 SNAPSHOTTING while it is made" },
 	{ "POST", "/sandboxes/{id}/fork", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_fork,

@@ -186,16 +186,32 @@ static bool passes(const struct api_request *req, const struct snapshot_record *
 	       (!name || !*name || !strcmp(record->name, name));
 }
 
+/* With croft's own members. What a tenant called it is its own. */
+static json_t *view_for(const struct api_request *req, const struct snapshot_record *record)
+{
+	json_t *object = view(record), *more = json_pack("{s:s, s:s, s:s}", "tenant", record->tenant, "pool", record->pool, "node",
+						    record->node);
+
+	if (strcmp(record->tenant, req->tenant) != 0) {
+		(void)json_object_del(object, "name");
+		(void)json_object_del(object, "names");
+	}
+	(void)json_object_update(object, more);
+	json_decref(more);
+	return object;
+}
+
 /* At most `limit` that pass; `next` is the last id looked at when there may be more. */
 static json_t *collect(const struct api_request *req, const struct api_page *page, uint64_t limit, struct api_page *next)
 {
 	const struct fleet *fleet = shell_fleet(req->server->shell);
 	struct api_page at = *page;
 	char ids[64][ID_SIZE];
+	bool is_own = req->route->scope == SCOPE_TENANT, all = !is_own && api_wants_all(req);
 	json_t *list = json_array();
 	size_t n;
 
-	while ((n = fleet_snapshot_list(fleet, req->tenant, at.after, at.after_us, ids, ARRAY_LEN(ids))) > 0)
+	while ((n = fleet_snapshot_list(fleet, all ? NULL : req->tenant, at.after, at.after_us, ids, ARRAY_LEN(ids))) > 0)
 		for (size_t i = 0; i < n; i++) {
 			const struct snapshot_record *record = fleet_snapshot_get(fleet, ids[i]);
 
@@ -205,8 +221,8 @@ static json_t *collect(const struct api_request *req, const struct api_page *pag
 			}
 			memcpy(at.after, ids[i], ID_SIZE);
 			at.after_us = record ? record->created_us : at.after_us;
-			if (record && passes(req, record))
-				(void)json_array_append_new(list, view(record));
+			if (record && (!all || api_may_see_tenant(req, record->tenant)) && passes(req, record))
+				(void)json_array_append_new(list, is_own ? view(record) : view_for(req, record));
 		}
 	return list;
 }

@@ -63,6 +63,24 @@ static size_t count_listed(struct rig *rig, const char *key, const char *query)
 	return n;
 }
 
+/* By croft's own path; each is on `node`, and only its tenant is told its name. */
+static size_t count_listed_v1(struct rig *rig, const char *key, const char *planner, const char *node)
+{
+	struct answer answer = rig_call(rig, "GET", "/v1/snapshots?scope=all", key, NULL);
+	size_t n = json_array_size(answer.json);
+	const json_t *one;
+	size_t i;
+
+	ck_assert_int_eq(answer.status, 200);
+	json_array_foreach(answer.json, i, one) {
+		ck_assert_str_eq(json_string_value(json_object_get(one, "node")), node);
+		ck_assert_str_eq(json_string_value(json_object_get(one, "tenant")), "default");
+		ck_assert(!json_object_get(one, "names") == !strcmp(key, planner));
+	}
+	answer_free(&answer);
+	return n;
+}
+
 static void wait_for(struct rig *rig, const unsigned int *count, unsigned int n)
 {
 	for (int i = 0; i < 1000 && *count < n; i++)
@@ -74,7 +92,7 @@ START_TEST(one_is_made_listed_and_deleted)
 {
 	struct rig rig;
 	struct fake_node node = { .rig = NULL };
-	char id[ID_SIZE], first[ID_SIZE], second[ID_SIZE], query[96];
+	char id[ID_SIZE], first[ID_SIZE], second[ID_SIZE], query[96], planner[API_KEY_SIZE];
 	struct answer answer;
 
 	open_all(&rig, &node, id);
@@ -100,6 +118,13 @@ START_TEST(one_is_made_listed_and_deleted)
 	ck_assert_uint_eq(count_listed(&rig, rig.keys.tenant, query), 1);
 	rig_expect(&rig, "GET", "/snapshots?nextToken=aaaaaaaaaaaaaaaaaaaa", rig.keys.tenant, NULL, 400, "INVALID_ARGUMENT");
 	ck_assert_uint_eq(count_listed(&rig, rig.stranger, ""), 0);
+	answer = rig_call(&rig, "POST", "/v1/keys", rig.keys.provider, "{\"role\":\"provider-planner\"}");
+	answer_text(answer.json, "key", planner, sizeof(planner));
+	answer_free(&answer);
+	ck_assert_uint_eq(count_listed_v1(&rig, rig.stranger, planner, NULL), 0);
+	ck_assert_uint_eq(count_listed_v1(&rig, rig.operator, planner, NULL), 0); /* another customer's */
+	ck_assert_uint_eq(count_listed_v1(&rig, rig.keys.tenant, planner, node.node), 2);
+	ck_assert_uint_eq(count_listed_v1(&rig, planner, planner, node.node), 2);
 	rig_expect_id(&rig, "DELETE", "/templates/*", first, rig.stranger, NULL, 404, "SNAPSHOT_NOT_FOUND");
 	rig_expect_id(&rig, "DELETE", "/templates/*", first, rig.keys.tenant, NULL, 204, NULL);
 	wait_for(&rig, &node.drops, 1);
@@ -449,7 +474,7 @@ START_TEST(an_idempotency_key)
 	again = post_as(&rig, "/sandboxes/*/snapshots", id, "{}", "k3");
 	ck_assert_int_eq(again.status, 404);
 	answer_free(&again);
-	again = post_as(&rig, "/sandboxes/*/fork", id, "{}", "k3");
+	again = post_as(&rig, "/sandboxes/*/fork", id, "{}", "k4");
 	ck_assert_int_eq(again.status, 404);
 	answer_free(&again);
 	close_all(&rig, &node);
