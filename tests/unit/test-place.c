@@ -244,6 +244,34 @@ START_TEST(test_spreads_a_tenant)
 }
 END_TEST
 
+/* Whatever the seed: the tenant's one sandbox weighs more than a hundredth of another's memory. */
+START_TEST(test_spreading_is_no_chance)
+{
+	struct place *place = make();
+	struct place_node_facts facts = able(1000000);
+	struct place_demand theirs = demand(10000), ask = demand(100);
+	struct place_node *nodes[2], *node;
+
+	facts.capacity.cpus = 1000;
+	for (unsigned int i = 0; i < 2; i++)
+		nodes[i] = add(place, i, &facts);
+	theirs.tenant = "a";
+	ask.tenant = "b";
+	for (unsigned int one = 0; one < 2; one++) {
+		ck_assert_int_eq(place_reserve(place, nodes[!one], &theirs, false), 0);
+		ck_assert_int_eq(place_reserve(place, nodes[one], &ask, false), 0);
+		for (uint64_t seed = 1; seed <= 32; seed++) {
+			ck_assert_int_eq(place_choose(place, POOL, &ask, seed, &node, NULL), PLACE_OK);
+			ck_assert_ptr_eq(node, nodes[!one]);
+			place_release(place, node, &ask, true);
+		}
+		place_release(place, nodes[one], &ask, false);
+		place_release(place, nodes[!one], &theirs, false);
+	}
+	place_free(place);
+}
+END_TEST
+
 /* R031: memory is short and CPU is not. */
 START_TEST(test_memory_is_hard)
 {
@@ -424,6 +452,7 @@ int main(void)
 	tcase_add_test(tcase, test_every_constraint_has_a_row_and_a_name);
 	tcase_add_test(tcase, test_labels_region_and_cpu_class_that_are_there);
 	tcase_add_test(tcase, test_spreads_a_tenant);
+	tcase_add_test(tcase, test_spreading_is_no_chance);
 	tcase_add_test(tcase, test_memory_is_hard);
 	tcase_add_test(tcase, test_capacity_error_says_asked_and_largest);
 	tcase_add_test(tcase, test_never_over_capacity);
