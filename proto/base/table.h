@@ -22,6 +22,3 @@ static inline unsigned int table_hash(const void *key, size_t size)
 #define HASH_FUNCTION(key, size, hash) ((hash) = table_hash((key), (size)))
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
-/* A chain is walked element by element, each of them a cache miss in a table of thousands: short ones, at 16 bytes a bucket. */
-#undef HASH_BKT_CAPACITY_THRESH
-#define HASH_BKT_CAPACITY_THRESH 2U
