@@ -101,7 +101,7 @@ END_TEST
 /* From the last port on it begins anew; what is no port of ours changes nothing. */
 START_TEST(host_ports_wrap)
 {
-	static const uint32_t wanted[] = { 0x7ffffffe, 0x7fffffff, 0x40000000, 0x40000001 };
+	static const uint32_t wanted[] = { 0x7ffffffe, 0x7fffffff, 0x40000000, 0x40000001, 0x40000002 };
 	int fds[ARRAY_LEN(wanted)];
 
 	vsock_set_next_port(&vsock, wanted[0]);
@@ -110,6 +110,8 @@ START_TEST(host_ports_wrap)
 	for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
 		fds[i] = host_connect("CONNECT 1234\n");
 		ck_assert_uint_eq(expect(VIRTIO_VSOCK_OP_REQUEST).src_port, wanted[i]);
+		if (i == 3)
+			vsock_set_next_port(&vsock, wanted[0]); /* and those that are in use are left out */
 	}
 	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
 		(void) fd_close(fds[i]);
