@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -156,16 +157,51 @@ int lead_begin(struct server *server, struct err *reterr)
 	return r;
 }
 
-void lead_raise(struct server *server, uint64_t epoch, struct ops *ops)
+static bool has_raised(const struct server *server, const char *node)
 {
-	struct run_mark mark = server->runs.list[server->runs.n - 1];
+	for (unsigned int i = 0; i < server->n_raises; i++)
+		if (!strcmp(server->raised_by[i], node))
+			return true;
+	return false;
+}
 
-	mark.epoch = epoch;
-	mark.is_first = mark.is_copy = false;
+int lead_raise(struct server *server, const char *node, uint64_t epoch, struct ops *ops, struct lead_raise **ret,
+	struct err *reterr)
+{
+	struct lead_raise *raise;
+	uint64_t before = server->epoch;
+
+	if (server->n_raises == LEAD_RAISES_MAX)
+		return err_set(reterr, FAIL_STALE_EPOCH, 0, "The scheduler has raised its epoch for %u nodes already.",
+			LEAD_RAISES_MAX);
+	if (has_raised(server, node))
+		return err_set(reterr, FAIL_STALE_EPOCH, 0, "The scheduler has raised its epoch for this node already.");
+	raise = calloc(1, sizeof(*raise));
+	if (!raise)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the epoch");
+	(void)snprintf(server->raised_by[server->n_raises++], ID_SIZE, "%.*s", ID_LEN, node);
+	raise->server = server;
+	raise->mark = server->runs.list[server->runs.n - 1];
+	raise->mark.epoch = epoch;
+	raise->mark.is_first = raise->mark.is_copy = false;
 	server->epoch = epoch;
 	server_put_meta(server, ops);
-	put_mark(&mark, ops);
-	ops->no_memory |= runs_add(&server->runs, &mark) < 0;
+	server->epoch = before;
+	put_mark(&raise->mark, ops);
+	*ret = raise;
+	return 0;
+}
+
+void lead_raised(const struct err *err, void *user)
+{
+	CLEANUP_FREE struct lead_raise *raise = user;
+	struct server *server = raise->server;
+
+	if (err || raise->mark.epoch <= server->epoch)
+		return;
+	server->epoch = raise->mark.epoch;
+	if (runs_add(&server->runs, &raise->mark) < 0)
+		log_warn("no memory for the mark of this epoch: the store has it");
 }
 
 void lead_end(struct server *server)

@@ -20,6 +20,7 @@
 #define SWEEP_SEC 3600
 /* That a node may claim: numbers of changes have the epoch in their upper half. */
 #define EPOCH_MAX (UINT64_C(1) << 31)
+#define RAISE_MAX (UINT64_C(1) << 20) /* above the 65,536 by which a restore begins above its backup */
 
 /* ---- sessions ---- */
 struct session *link_session(const struct link *link, uint64_t number)
@@ -168,26 +169,33 @@ struct call {
 	struct link_message message;
 };
 
-static int step(struct call *call, struct fleet_event *event, struct ops *extra)
+static void address(const struct call *call, struct fleet_event *event)
 {
 	memcpy(event->node, call->message.id, strnlen(call->message.id, ID_LEN));
 	event->session = call->message.session;
 	event->at = call->message.at;
+}
+
+static int step(struct call *call, struct fleet_event *event, struct ops *extra)
+{
+	address(call, event);
 	shell_step(call->link->server->shell, event, extra, NULL, NULL);
 	return 0;
 }
 
 /* A node that has seen a higher epoch than ours followed a scheduler that this store does not know of: ours is raised
- * above it, durably, before anything more is commanded. */
-static int raise_epoch(struct server *server, uint64_t highest, struct ops *ops, struct err *reterr)
+ * above it, durably, before anything more is commanded. Each raise makes all other nodes greet again, so that one node may
+ * cause one in a run, and no more of them than a restore leaves. */
+static int raise_epoch(struct call *call, uint64_t highest, struct ops *ops, struct lead_raise **ret, struct err *reterr)
 {
+	struct server *server = call->link->server;
+
 	if (highest <= server->epoch)
 		return 0;
-	if (highest >= EPOCH_MAX)
+	if (highest >= EPOCH_MAX || highest - server->epoch > RAISE_MAX)
 		return err_set(reterr, FAIL_FRAME_INVALID, ERANGE,
 			"highest_epoch is no epoch that a scheduler made");
-	lead_raise(server, highest + 1, ops);
-	return 0;
+	return lead_raise(server, call->message.id, highest + 1, ops, ret, reterr);
 }
 
 #define HANDLER(name)                                                                              \
@@ -199,16 +207,21 @@ HANDLER(on_hello)
 	struct call *call = user;
 	struct hello hello = { .highest_epoch = 0 };
 	struct fleet_event event = { .type = FLEET_NODE_HELLO, .hello = &hello };
+	struct lead_raise *raise = NULL;
 	struct ops ops = { .n = 0 };
 	int r = hello_decode(envelope->hello, &hello, reterr);
 
 	(void)head;
 	if (r == 0 && !fleet_hello_is_split(shell_fleet(call->link->server->shell), &hello)) {
-		r = raise_epoch(call->link->server, hello.highest_epoch, &ops, reterr);
-		hello.highest_epoch = 0; /* judged: the fleet was made with the epoch of the start */
+		r = raise_epoch(call, hello.highest_epoch, &ops, &raise, reterr);
+		/* judged, both of them: the fleet was made with the epoch of the start */
+		hello.highest_epoch = 0;
+		*hello.leader.run = '\0';
 	}
-	if (r == 0)
-		r = step(call, &event, &ops);
+	if (r == 0) {
+		address(call, &event);
+		shell_step(call->link->server->shell, &event, &ops, raise ? lead_raised : NULL, raise);
+	}
 	ops_deinit(&ops);
 	hello_deinit(&hello);
 	return r;

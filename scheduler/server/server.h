@@ -52,6 +52,8 @@ struct counters {
 	uint64_t telemetry_gaps; /* records that a spool had no room for */
 };
 
+#define LEAD_RAISES_MAX 64 /* of the epoch, by one run: lead.h */
+
 struct server {
 	const struct options *options;
 	struct event_base *base;
@@ -63,6 +65,8 @@ struct server {
 	char run[ID_SIZE];      /* of this process */
 	int64_t restored_us;    /* 0: the lineage was made by init */
 	uint64_t epoch;
+	char raised_by[LEAD_RAISES_MAX][ID_SIZE]; /* nodes for which this run has raised it */
+	unsigned int n_raises;
 	struct runs runs; /* that have led this store; the last one is this */
 	int64_t started_us;
 

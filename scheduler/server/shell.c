@@ -126,6 +126,8 @@ static void perform(struct held *held)
 	struct server *server = shell->server;
 	struct fleet_actions *actions = &held->actions;
 
+	if (held->done)
+		held->done(NULL, held->user); /* an epoch that is durable now is what it says with it */
 	for (size_t i = 0; i < actions->n_sends; i++)
 		link_send_action(server->link, &actions->sends[i]);
 	for (size_t i = 0; i < actions->n_puts; i++)
@@ -133,8 +135,6 @@ static void perform(struct held *held)
 			actions->puts[i].type == FLEET_PUT_HISTORY)
 			shell_count_sandbox(shell, actions->puts[i].sandbox,
 				actions->puts[i].type == FLEET_PUT_HISTORY);
-	if (held->done)
-		held->done(NULL, held->user);
 	for (size_t i = 0; i < actions->n_replies; i++)
 		api_on_reply(server->api, &actions->replies[i]);
 	for (size_t i = 0; i < actions->n_puts; i++)

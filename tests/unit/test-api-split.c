@@ -13,8 +13,9 @@
 
 START_TEST(test_epoch_is_above_what_nodes_know)
 {
+	struct fake_node node, far;
 	struct rig rig;
-	struct fake_node node;
+	uint64_t epoch;
 
 	rig_open(&rig);
 	node_join(&node, &rig);
@@ -23,7 +24,25 @@ START_TEST(test_epoch_is_above_what_nodes_know)
 	ck_assert(node.welcome);
 	ck_assert_uint_gt(rig.server->epoch, 4711);
 	ck_assert_uint_gt(node.highest_epoch, 4711);
+	epoch = rig.server->epoch;
+	/* once in a run: each time all other nodes greet again */
 	node_close(&node);
+	node.highest_epoch = epoch + 10;
+	node_connect(&node);
+	ck_assert(!node.welcome);
+	ck_assert_uint_eq(rig.server->epoch, epoch);
+	/* nor as far as anybody likes: the next start, and a restore, must be above it */
+	node_join(&far, &rig);
+	far.highest_epoch = UINT64_C(1) << 30;
+	node_connect(&far);
+	ck_assert(!far.welcome);
+	ck_assert_uint_eq(rig.server->epoch, epoch);
+	node_close(&far);
+	node_close(&node);
+	/* what was raised is durable */
+	rig_stop(&rig);
+	rig_start(&rig);
+	ck_assert_uint_gt(rig.server->epoch, epoch);
 	rig_close(&rig);
 }
 END_TEST
@@ -137,7 +156,7 @@ static void killed_now(struct rig *rig, bool is_copy)
 START_TEST(test_a_copy_of_a_running_scheduler_is_told_apart)
 {
 	struct leader_mark first;
-	struct fake_node node;
+	struct fake_node node, late;
 	struct restored restored;
 	struct err err = ERR_NULL;
 	char path[128];
@@ -156,6 +175,13 @@ START_TEST(test_a_copy_of_a_running_scheduler_is_told_apart)
 		rig_start(&rig);
 		ck_assert_uint_gt(rig.server->epoch, node.highest_epoch);
 		expect_split(&rig, &node, first.run);
+		if (i == 0) { /* one that obeyed nobody before is the copy's own, and stays so */
+			node_join(&late, &rig);
+		} else {
+			call_again(&late, &rig);
+			ck_assert(late.welcome);
+			node_close(&late);
+		}
 		rig_stop(&rig);
 	}
 	(void)snprintf(path, sizeof(path), "%s/backup", rig.dir);
