@@ -404,13 +404,13 @@ static void on_awake(struct api_request *req, const struct fleet_reply *reply)
 		begin(relayed);
 }
 
-/* Whether this call may wake it: one for a port may, as it may reach what listens there; one for the sandbox's own API needs
- * its token. The gateway, which judges the calls of those that run, is not asked: it has no route to one that sleeps. */
+/* Whether this call may wake it: who has its token, as the gateway demands it of every call for one that is secure. The gateway
+ * is not asked: it has no route to one that sleeps. */
 static bool may_wake(const struct relayed *relayed, const struct sandbox_spec *spec)
 {
 	const char *token = http_header(relayed->req->http, "x-access-token");
 
-	if (strcmp(relayed->target.port, PORT_GATEWAY) != 0 || !spec->secure)
+	if (!spec->secure)
 		return true;
 	return token && strlen(token) == strlen(spec->access_token) &&
 	       CRYPTO_memcmp(token, spec->access_token, strlen(token)) == 0;

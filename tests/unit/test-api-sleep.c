@@ -250,10 +250,15 @@ START_TEST(a_call_wakes_what_sleeps)
 	ck_assert_ptr_nonnull(strstr(node.request, "request body"));
 	expect_state(&rig, id, "running");
 
-	/* what listens on a port of it is for all who know its name */
+	/* nor by way of another port, however it is written */
 	ck_assert_int_eq(post(&rig, "/sandboxes/*/pause", id, "{}"), 204);
+	expect_call(&rig, "/files?path=/a", id, "8080", NULL, 503, "SANDBOX_NOT_READY");
+	expect_call(&rig, "/files?path=/a", id, "0", NULL, 503, "SANDBOX_NOT_READY");
+	expect_call(&rig, "/files?path=/a", id, "08080", wrong, 503, "SANDBOX_NOT_READY");
+	expect_state(&rig, id, "paused");
+	ck_assert_uint_eq(node.resumes, 1);
 	node.reply = REPLY;
-	expect_call(&rig, "/files?path=/a", id, "8080", NULL, 200, NULL);
+	expect_call(&rig, "/files?path=/a", id, "8080", token, 200, NULL);
 	ck_assert_uint_eq(node.resumes, 2);
 
 	close_all(&rig, &node);
