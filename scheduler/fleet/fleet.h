@@ -611,7 +611,7 @@ const char *fleet_sandbox_node(const struct fleet *fleet, const char *id, uint64
 /* Template and shape of a live sandbox; NULL when it is not there. Valid until the next step. */
 const struct sandbox_spec *fleet_sandbox_spec(const struct fleet *fleet, const char *id);
 /* Ids in order of creation, beginning after `after` ("": from the start); `tenant` NULL: all. Where `after` is gone, with the
- * first that was made later than it (`after_us`: its created_us). Returns how many of at most `max` were written. FENCED
+ * first that was not made before it (`after_us`: its created_us): that may repeat one of the same microsecond, and misses none. Returns how many of at most `max` were written. FENCED
  * ones are left out: they ended for everybody. */
 size_t fleet_sandbox_list(const struct fleet *fleet, const char *tenant, const char *after, int64_t after_us,
 	char (*ret)[ID_SIZE], size_t max);

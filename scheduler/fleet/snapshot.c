@@ -302,7 +302,6 @@ void fleet_snapshot_made(struct fleet *fleet, struct snapshot *snapshot, const s
 	if (record->state != SNAPSHOT_MAKING)
 		return;
 	record->size_mib = info->size_mib;
-	record->created_us = info->created_usec;
 	memcpy(record->cpu_class, info->cpu_class, sizeof(record->cpu_class));
 	if (record->is_unwanted) {
 		fleet_snapshot_move(fleet, snapshot, SNAPSHOT_DROPPING);
@@ -496,7 +495,7 @@ static const struct snapshot *first_after(const struct fleet *fleet, const char 
 	if (snapshot)
 		return TAILQ_NEXT(snapshot, in_all);
 	snapshot = TAILQ_FIRST(&fleet->all_snapshots);
-	while (*after && snapshot && snapshot->record.created_us <= after_us)
+	while (*after && snapshot && snapshot->record.created_us < after_us)
 		snapshot = TAILQ_NEXT(snapshot, in_all);
 	return snapshot;
 }

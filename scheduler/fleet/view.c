@@ -71,7 +71,7 @@ static const struct sandbox *first_after(const struct fleet *fleet, const char *
 	if (sandbox)
 		return TAILQ_NEXT(sandbox, in_all);
 	sandbox = TAILQ_FIRST(&fleet->all_sandboxes);
-	while (*after && sandbox && sandbox->record.created_us <= after_us)
+	while (*after && sandbox && sandbox->record.created_us < after_us)
 		sandbox = TAILQ_NEXT(sandbox, in_all);
 	return sandbox;
 }
