@@ -141,6 +141,7 @@ static enum verdict take_ended(struct guest_call *call, const Croft__GuestEnded 
 	call->result.exit_code = ended->exit_code;
 	call->result.signal = ended->signal;
 	call->result.timed_out = ended->timed_out;
+	call->result.out_of_memory = ended->out_of_memory;
 	return FINISHED;
 }
 

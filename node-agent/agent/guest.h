@@ -30,6 +30,7 @@ struct guest_result {
 	int exit_code;
 	unsigned int signal;
 	bool timed_out;                /* by the guest, at the limit that was given */
+	bool out_of_memory;            /* its kernel killed for want of it meanwhile */
 	char tail[GUEST_TAIL_MAX + 1]; /* last of its output, as it came */
 };
 

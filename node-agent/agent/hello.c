@@ -27,6 +27,7 @@
 #define CONNECTIONS_MAX 4
 #define ACCEPTS_MAX 256
 #define READ_SEC 5
+#define SLOW_SEC 1
 
 struct hello_conn {
 	TAILQ_ENTRY(hello_conn) link;
@@ -43,6 +44,7 @@ struct hello_listener {
 	TAILQ_HEAD(, hello_conn) conns;
 	unsigned int n_conns;
 	unsigned int n_accepted;
+	struct event *again; /* NULL: not slow */
 };
 
 static void conn_free(struct hello_conn *conn)
@@ -65,6 +67,7 @@ static bool decode(const void *data, size_t size, struct hello_result *ret)
 	ok = strlen(message->boot_id) == BOOT_ID_SIZE - 1;
 	if (ok)
 		memcpy(ret->boot_id, message->boot_id, BOOT_ID_SIZE);
+	ret->oom_kills = message->oom_kills;
 	if (message->failure) {
 		guest_failure_decode(message->failure, &ret->failure);
 		ok = true;
@@ -104,13 +107,15 @@ static void on_accept(struct evconnlistener *socket, evutil_socket_t fd, struct 
 	int from_size, void *user)
 {
 	struct hello_listener *listener = user;
-	struct timeval tv = { .tv_sec = READ_SEC };
+	struct timeval tv = { .tv_sec = READ_SEC }, pause = { .tv_sec = SLOW_SEC };
 	struct hello_conn *conn;
 
 	(void)socket, (void)from, (void)from_size;
-	/* croft-guest says hello once; a guest that goes on connecting costs the agent no more */
-	if (++listener->n_accepted >= ACCEPTS_MAX)
+	/* croft-guest says hello once, and later little; a guest that goes on connecting costs the agent no more */
+	if (listener->again || ++listener->n_accepted >= ACCEPTS_MAX)
 		(void)evconnlistener_disable(listener->socket);
+	if (listener->again && evtimer_add(listener->again, &pause) < 0)
+		log_error("no memory for a timer: a guest is not heard any more", "socket", listener->path);
 	conn = listener->n_conns < CONNECTIONS_MAX ? calloc(1, sizeof(*conn)) : NULL;
 	if (conn)
 		conn->bev = bufferevent_socket_new(listener->base, fd, BEV_OPT_CLOSE_ON_FREE);
@@ -162,6 +167,24 @@ int hello_listen(struct hello_listener **ret, struct event_base *base, const cha
 	return 0;
 }
 
+static void on_again(evutil_socket_t fd, short what, void *user)
+{
+	struct hello_listener *listener = user;
+
+	(void)fd, (void)what;
+	(void)evconnlistener_enable(listener->socket);
+}
+
+void hello_slow(struct hello_listener *listener)
+{
+	if (!listener || listener->again)
+		return;
+	listener->again = evtimer_new(listener->base, on_again, listener);
+	if (!listener->again)
+		log_error("no memory for a timer", "socket", listener->path); /* then after ACCEPTS_MAX it is not heard */
+	(void)evconnlistener_enable(listener->socket);
+}
+
 void hello_free(struct hello_listener *listener)
 {
 	struct hello_conn *conn;
@@ -171,5 +194,7 @@ void hello_free(struct hello_listener *listener)
 	while ((conn = TAILQ_FIRST(&listener->conns)))
 		conn_free(conn);
 	evconnlistener_free(listener->socket);
+	if (listener->again)
+		event_free(listener->again);
 	free(listener);
 }

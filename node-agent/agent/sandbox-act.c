@@ -14,6 +14,7 @@
 
 #include "agent/evidence.h"
 #include "agent/guest.h"
+#include "agent/hello.h"
 #include "agent/images.h"
 #include "agent/journal.h"
 #include "agent/routes.h"
@@ -350,9 +351,9 @@ static void route(struct sandbox *sandbox, const struct sandbox_spec *spec, bool
 {
 	char path[PATH_MAX];
 
-	/* it said hello: from now on what a guest connects to is none of the agent's */
+	/* it said hello: from now on it has little to say */
 	if (ready)
-		sandbox_stop_hello(sandbox);
+		hello_slow(sandbox->hello);
 	(void)snprintf(path, sizeof(path), "%.4000s/vsock.sock", sandbox->run_dir);
 	if (routes_set(sandbox->agent->routes, sandbox->id, path,
 		    spec->secure ? spec->access_token : "", ready) < 0)

@@ -46,6 +46,25 @@ static void call_failed_to_start(
 
 /* ---- hello ---- */
 
+/* Of the life of the sandbox, which goes on: a process of it did not. */
+static void say_oom(struct sandbox *sandbox, uint64_t kills)
+{
+	struct stage_record record = { .stage = STAGE_EXEC,
+		.outcome = RESULT_FAILED,
+		.began_us = clock_realtime_usec(),
+		.generation = sandbox->generation };
+
+	if (kills <= sandbox->oom_kills)
+		return;
+	sandbox->oom_kills = kills;
+	memcpy(record.sandbox, sandbox->id, sizeof(record.sandbox));
+	(void)err_set_at(&record.failure, STAGE_EXEC, FAIL_GUEST_OOM, 0,
+		"the sandbox's kernel has killed %llu times since its start for want of memory", (unsigned long long)kills);
+	err_add(&record.failure, "kills", "%llu", (unsigned long long)kills);
+	log_failure(LOG_LEVEL_INFO, "a sandbox is out of memory", &record.failure, "sandbox", sandbox->id, NULL);
+	perform_stage(sandbox->agent, &record);
+}
+
 static void on_hello(const struct hello_result *hello, void *user)
 {
 	struct sandbox *sandbox = user;
@@ -53,6 +72,10 @@ static void on_hello(const struct hello_result *hello, void *user)
 		.type = SV_EV_GUEST_HELLO, .generation = sandbox->generation, .err = hello->failure
 	};
 
+	if (hello->oom_kills > 0) {
+		say_oom(sandbox, hello->oom_kills);
+		return;
+	}
 	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);
 	(void)snprintf(post.boot_id, sizeof(post.boot_id), "%s", hello->boot_id);
 	agent_post(sandbox->agent, &post);
@@ -118,6 +141,9 @@ static void setup_failure(const struct guest_result *result, struct err *ret)
 	} else if (result->timed_out) {
 		(void)err_set(ret, FAIL_SETUP_TIMEOUT, ETIMEDOUT,
 			"the setup command ran into its time limit");
+	} else if (result->out_of_memory) {
+		(void)err_set_at(ret, STAGE_SETUP, FAIL_GUEST_OOM, 0,
+			"the sandbox's kernel killed a process of the setup command for want of memory");
 	} else if (!result->exited) {
 		(void)err_set(ret, FAIL_SETUP_FAILED, 0, "the setup command was ended by signal %u",
 			result->signal);
@@ -256,6 +282,9 @@ void sandbox_adopt(struct sandbox *sandbox, const struct sv_vmm_id *id)
 			adopted(sandbox, "", &err);
 		return;
 	}
+	if (sandbox_listen_hello(sandbox, &err) < 0)
+		log_failure(LOG_LEVEL_WARN, "a guest is not heard any more", &err, "sandbox", sandbox->id, NULL);
+	hello_slow(sandbox->hello);
 	sandbox->is_adopting = true;
 	sandbox_ask_status(sandbox);
 }

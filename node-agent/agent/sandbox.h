@@ -80,6 +80,7 @@ struct sandbox {
 	struct guest_call *power_off;
 	struct image_wait *image;
 	struct hello_listener *hello;
+	uint64_t oom_kills; /* of its guest's kernel, as it last said */
 	struct helper_slot slot; /* of the start under way */
 	struct sandbox_spec *net_spec;   /* with the network policy in force, or being set */
 	struct sandbox_spec *net_former; /* with the one in force while another is being set; NULL: none is */

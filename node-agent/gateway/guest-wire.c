@@ -270,7 +270,8 @@ static int decode_ended(const Croft__GuestEnded *ended, struct guest_event *even
 	if (!ended->exited && (ended->signal < 1 || ended->signal > 64))
 		return protocol(reterr, "has a signal outside 1 to 64");
 	event->ended = (struct guest_ended){ .exited = ended->exited, .exit_code = ended->exit_code,
-		.signal = ended->signal, .timed_out = ended->timed_out };
+		.signal = ended->signal, .timed_out = ended->timed_out,
+		.out_of_memory = ended->out_of_memory };
 	event->kind = GUEST_EVENT_ENDED;
 	return 0;
 }

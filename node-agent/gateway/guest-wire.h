@@ -35,6 +35,7 @@ struct guest_ended {
 	int exit_code;  /* 0..255 */
 	uint32_t signal; /* 1..64 */
 	bool timed_out;
+	bool out_of_memory;
 };
 
 struct guest_process {

@@ -57,7 +57,22 @@ json_t *process_event_keepalive(void)
 	return json_pack("{s:{s:{}}}", "event", "keepalive");
 }
 
-json_t *process_event_end(const struct guest_ended *ended)
+static int add_error(json_t *end, const struct guest_ended *ended, const char *status, const struct failure_context *context)
+{
+	struct err err = ERR_NULL;
+	char text[128];
+
+	if (!ended->out_of_memory)
+		return json_object_set_new(end, "error", json_string(status));
+	(void) snprintf(text, sizeof(text), "GUEST_OOM: %s, for the sandbox is out of memory", status);
+	(void) err_set_at(&err, STAGE_EXEC, FAIL_GUEST_OOM, 0,
+		"The sandbox's kernel killed a process of this command for want of memory: %s.", status);
+	if (json_object_set_new(end, "error", json_string(text)) < 0)
+		return -1;
+	return json_object_set_new(end, "failure", json_failure(&err, context));
+}
+
+json_t *process_event_end(const struct guest_ended *ended, const struct failure_context *context)
 {
 	char status[64];
 	json_t *end;
@@ -72,7 +87,7 @@ json_t *process_event_end(const struct guest_ended *ended)
 		(int) ended->exited, "status", status);
 	if (!end)
 		return NULL;
-	if ((!ended->exited || ended->exit_code != 0) && json_object_set_new(end, "error", json_string(status)) < 0)
+	if ((!ended->exited || ended->exit_code != 0) && add_error(end, ended, status, context) < 0)
 		goto fail;
 	if (!ended->exited && json_object_set_new(end, "signal", json_integer(ended->signal)) < 0)
 		goto fail;

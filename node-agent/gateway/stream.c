@@ -168,9 +168,11 @@ static void end_timed_out(struct stream *stream)
 
 static void on_ended(struct stream *stream, const struct guest_ended *ended)
 {
+	struct failure_context context = call_context(stream->call);
+
 	if (ended->timed_out)
 		end_timed_out(stream);
-	else if (put_event(stream, process_event_end(ended)) < 0)
+	else if (put_event(stream, process_event_end(ended, &context)) < 0)
 		end_with(stream, FAIL_NO_MEMORY, ENOMEM, "No memory for an event.");
 	else
 		stream_end(stream, NULL);

@@ -118,6 +118,7 @@ int answer_ended(struct buf *out, const struct process_end *end)
 	ended.exit_code = end->exit_code;
 	ended.signal = (uint32_t) end->signal;
 	ended.timed_out = end->timed_out;
+	ended.out_of_memory = end->out_of_memory;
 	event.body_case = CROFT__GUEST_EVENT__BODY_ENDED;
 	event.ended = &ended;
 	return put(out, &event);
@@ -247,6 +248,7 @@ int hello_encode(struct buf *out, const struct guest_hello *hello)
 	message.boot_id = borrow(hello->boot_id);
 	message.kernel = borrow(hello->kernel);
 	message.uptime_us = (uint64_t) hello->uptime_usec;
+	message.oom_kills = hello->oom_kills;
 	if (hello->failure) {
 		fill_failure(&failure, hello->failure);
 		message.failure = &failure;

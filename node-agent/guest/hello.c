@@ -22,6 +22,7 @@
 
 #define HELLO_PORT 1
 #define HELLO_TRIES 600 /* 100 ms apart */
+#define OOM_TRIES 50
 
 static int hello_try(const struct buf *frame)
 {
@@ -41,36 +42,52 @@ static int hello_try(const struct buf *frame)
 	return 0;
 }
 
-static void hello_run(const struct err *failure)
+/* 0: the host took it. */
+static int hello_run(const struct guest_hello *hello, int tries)
 {
 	static const struct timespec pause = { .tv_nsec = 100000000 };
 	struct buf frame = BUF_NULL(65536);
-	struct guest_hello hello;
-	int r;
+	int r = hello_encode(&frame, hello);
 
-	info_hello(&hello, failure);
-	r = hello_encode(&frame, &hello);
-	for (int i = 0; r == 0 && i < HELLO_TRIES; i++) {
+	for (int i = 0; r == 0 && i < tries; i++) {
 		r = hello_try(&frame);
 		if (r == 0)
-			return;
+			return 0;
 		if (i == 0)
 			log_warn("the host does not take the hello yet", "errno", strerrorname_np(-r));
 		(void) nanosleep(&pause, NULL);
 		r = 0;
 	}
 	log_error("the host never took the hello");
+	return 1;
 }
 
-void hello_send(const struct err *failure)
+static pid_t hello_fork(const struct guest_hello *hello, int tries)
 {
 	pid_t pid = fork();
 
 	if (pid < 0) {
 		log_error("cannot fork for the hello", "errno", strerrorname_np(errno));
 	} else if (pid == 0) {
-		hello_run(failure);
 		/* ends the process: the child that was forked for this */
-		_exit(0);
+		_exit(hello_run(hello, tries));
 	}
+	return pid;
+}
+
+void hello_send(const struct err *failure)
+{
+	struct guest_hello hello;
+
+	info_hello(&hello, failure);
+	(void) hello_fork(&hello, HELLO_TRIES);
+}
+
+pid_t hello_tell_oom(uint64_t kills)
+{
+	struct guest_hello hello;
+
+	info_hello(&hello, NULL);
+	hello.oom_kills = kills;
+	return hello_fork(&hello, OOM_TRIES);
 }

@@ -52,6 +52,14 @@ static int listen_vsock(void)
 	return TAKE_FD(fd);
 }
 
+static void watch_oom(struct server *server)
+{
+	int fd = oom_open_log(), r = fd < 0 ? fd : oom_watch(&server->oom, fd);
+
+	if (r < 0)
+		log_error("cannot watch for want of memory", "errno", strerrorname_np(-r));
+}
+
 /* Comes back only where the loop cannot go on, which is tried again. */
 static void serve(struct server *server)
 {
@@ -72,7 +80,7 @@ int main(void)
 {
 	static const struct server_host host = { .set_hostname = boot_set_hostname, .set_clock = boot_set_clock,
 		.power_off = power_off, .set_network = net_configure, .freeze = sleep_freeze, .wake = sleep_wake,
-		.thaw = sleep_thaw };
+		.thaw = sleep_thaw, .count_oom = oom_count, .tell_oom = hello_tell_oom };
 	struct err failure = ERR_NULL;
 	struct server server;
 	int r, group_fd = -1;
@@ -100,5 +108,6 @@ int main(void)
 	server.group_fd = group_fd;
 	server.failure = err_is_set(&failure) ? &failure : NULL;
 	hello_send(server.failure);
+	watch_oom(&server);
 	serve(&server);
 }

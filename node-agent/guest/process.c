@@ -246,6 +246,7 @@ int process_start(struct processes *all, const struct spawn *spawn, struct proce
 	started = TAKE(process);
 	started->all = all;
 	started->state = PROCESS_STARTING;
+	started->oom_before = all->oom ? all->oom->kills : 0;
 	TAILQ_INIT(&started->readers);
 	process_adopt(started, &spawned, spawn->wants_pty);
 	started->config = *config;
@@ -308,6 +309,19 @@ static void drain_is_over(struct process *process)
 	process_try_end(process);
 }
 
+/* Killed by nobody here, or a shell's word (128 + SIGKILL) that what it waited for was, while the kernel killed for want
+ * of memory. Which process that was the kernel says only in words; two that are killed at once may share the blame. */
+static bool was_oom_killed(struct processes *all, const struct process *process)
+{
+	const struct process_end *end = &process->end;
+
+	if (!all->oom || process->was_killed)
+		return false;
+	if (end->exited ? end->exit_code != 128 + SIGKILL : end->signal != SIGKILL)
+		return false;
+	return oom_look(all->oom) > process->oom_before;
+}
+
 void processes_reaped(struct processes *all, pid_t pid, int status)
 {
 	struct process *process;
@@ -326,6 +340,7 @@ void processes_reaped(struct processes *all, pid_t pid, int status)
 	process->end.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 	process->end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 	process->end.timed_out = process->end.timed_out && process->end.signal == SIGKILL;
+	process->end.out_of_memory = was_oom_killed(all, process);
 	process->state = PROCESS_DRAINING;
 	process->kill_at_usec = 0;
 	process->drain_until_usec = clock_monotonic_usec() + DRAIN_USEC;
@@ -404,6 +419,7 @@ int process_signal(struct process *process, int signal)
 	/* Until it is reaped nobody else can have its pid; afterwards the number may be another's. */
 	if (!process_is_alive(process))
 		return -ESRCH;
+	process->was_killed |= signal == SIGKILL;
 	if (kill(-process->pid, signal) == 0)
 		return 0;
 	/* Between fork and setsid() the group does not exist yet. */

@@ -29,6 +29,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "guest/loop.h"
+#include "guest/oom.h"
 #include "guest/output.h"
 #include "guest/spawn.h"
 
@@ -48,6 +49,7 @@ struct process_end {
 	int exit_code;
 	int signal;
 	bool timed_out;
+	bool out_of_memory;       /* of the guest: see processes_reaped() */
 };
 
 /* As it was asked for; args and env are NULL-terminated and empty when they were too large to keep. */
@@ -119,11 +121,14 @@ struct process {
 	int64_t drain_until_usec;
 	int64_t forget_at_usec;
 	struct process_end end;
+	uint64_t oom_before;      /* kills when it was started */
+	bool was_killed;          /* by us */
 	bool end_was_read;
 };
 
 struct processes {
 	struct loop *loop;
+	struct oom *oom;          /* NULL: not known */
 	TAILQ_HEAD(process_list, process) list; /* newest last */
 	unsigned int n;
 };

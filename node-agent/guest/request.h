@@ -22,7 +22,7 @@
 #define ENTROPY_MIN 32
 #define ENTROPY_MAX 256
 #define GUEST_VERSION_MAJOR 1
-#define GUEST_VERSION_MINOR 0
+#define GUEST_VERSION_MINOR 1 /* 1: out_of_memory, oom_kills */
 
 enum request_kind {
 	REQUEST_INFO,
@@ -83,6 +83,7 @@ struct guest_hello {
 	char boot_id[40];
 	char kernel[72];
 	int64_t uptime_usec;
+	uint64_t oom_kills;
 	const struct err *failure; /* NULL: the root is ready */
 };
 

@@ -33,7 +33,8 @@ static void server_on_signal(struct source *source, uint32_t events)
 	while (read(server->signal_fd, &info, sizeof(info)) == (ssize_t) sizeof(info))
 		;
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-		processes_reaped(&server->processes, pid, status);
+		if (!oom_reaped(&server->oom, pid, status))
+			processes_reaped(&server->processes, pid, status);
 }
 
 int server_init(struct server *server, const char *etc, const struct server_host *host)
@@ -48,6 +49,8 @@ int server_init(struct server *server, const char *etc, const struct server_host
 	if (r < 0)
 		return r;
 	processes_init(&server->processes, &server->loop);
+	oom_init(&server->oom, &server->loop, host->count_oom, host->tell_oom);
+	server->processes.oom = &server->oom;
 	server->listener.fd = -1;
 	(void) signal(SIGPIPE, SIG_IGN); /* a process that closed its input is no reason to die */
 	(void) sigemptyset(&mask);
@@ -67,6 +70,7 @@ void server_deinit(struct server *server)
 	while ((conn = TAILQ_FIRST(&server->conns)))
 		conn_free(conn);
 	processes_deinit(&server->processes);
+	oom_deinit(&server->oom);
 	loop_forget(&server->loop, &server->listener);
 	loop_forget(&server->loop, &server->signals);
 	server->listen_fd = fd_close(server->listen_fd);
@@ -200,5 +204,6 @@ int server_turn(struct server *server, int most_ms)
 	server->wake_usec = processes_tick(&server->processes, now);
 	server->wake_usec = deadline_earliest(server->wake_usec, server_tick_conns(server, now));
 	server->wake_usec = deadline_earliest(server->wake_usec, server_tick_listener(server, now));
+	server->wake_usec = deadline_earliest(server->wake_usec, oom_tick(&server->oom, now));
 	return 0;
 }

@@ -20,6 +20,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "guest/loop.h"
+#include "guest/oom.h"
 #include "guest/process.h"
 #include "guest/request.h"
 #include "guest/sleep.h"
@@ -38,6 +39,9 @@ struct server_host {
 	int (*freeze)(struct err *reterr);
 	int (*wake)(const struct guest_wake *wake, struct err *reterr);
 	int (*thaw)(int64_t realtime_usec, struct err *reterr);
+	/* See oom.h. */
+	uint64_t (*count_oom)(void);
+	pid_t (*tell_oom)(uint64_t kills);
 };
 
 enum conn_state { CONN_REQUEST, CONN_STREAM, CONN_WAITING, CONN_CLOSING };
@@ -63,6 +67,7 @@ struct conn {
 struct server {
 	struct loop loop;
 	struct processes processes;
+	struct oom oom;
 	TAILQ_HEAD(conn_list, conn) conns;
 	unsigned int n_conns;
 	unsigned int n_waiting;

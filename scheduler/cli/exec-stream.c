@@ -66,6 +66,7 @@ static int put_end(struct exec_stream *stream, const json_t *end)
 		return protocol(stream, "has an end that no process has");
 	event.exit_code = (int) code;
 	event.signal = (int) signal;
+	event.failure = json_object_get(end, "failure");
 	stream->has_ended = true;
 	return stream->on_event(&event, stream->user);
 }

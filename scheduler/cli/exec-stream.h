@@ -30,6 +30,7 @@ struct exec_event {
 	bool exited;       /* else by a signal */
 	int exit_code;
 	int signal;        /* 0: the gateway did not say which */
+	const json_t *failure; /* ENDED: the record of why, where it was none of the command's own doing; else NULL */
 };
 
 struct exec_stream {

@@ -117,6 +117,16 @@ static CURL *request_new(const struct exec *exec, const char *path, const char *
 
 /* ---- the stream ---- */
 
+/* Why the command ended, where that was none of its own doing. */
+static void print_reason(const json_t *failure)
+{
+	const char *name = json_string_value(json_object_get(failure, "code"));
+	enum fail_code code = name ? failure_by_name(name) : FAIL_NONE;
+
+	if (code != FAIL_NONE)
+		(void) fprintf(stderr, "croft: %s: %s\n", failure_info(code)->name, failure_info(code)->remedy);
+}
+
 static int on_event(const struct exec_event *event, void *user)
 {
 	struct exec *exec = user;
@@ -142,6 +152,7 @@ static int on_event(const struct exec_event *event, void *user)
 		if (!event->exited)
 			(void) fprintf(stderr, "croft: the command was ended by signal %d (%s)\n", event->signal,
 				strsignal(event->signal));
+		print_reason(event->failure);
 		return 0;
 	}
 	return 0;

@@ -117,6 +117,21 @@ class Exec(Shared):
         finally:
             client.kill()
 
+    def test_out_of_memory(self):
+        """The command's own answer says so, and so does the node's telemetry; the sandbox goes on."""
+        # in a small group, where the kernel does not first look for minutes for pages of files that it might drop
+        done = self.run_in("sh", "-c", "cd /sys/fs/cgroup && { echo +memory >cgroup.subtree_control; mkdir -p small; } && echo 16M >small/memory.max"
+                           " && echo $$ >small/cgroup.procs && cd / && awk 'BEGIN { while (1) a[i++] = sprintf(\"%10000d\", i) }'; exit $?")
+        self.assertEqual(done.returncode, 137, done.stderr)
+        self.assertIn(b"GUEST_OOM", done.stderr)
+
+        def told():
+            return [r for r in self.stack.api("GET", f"/v1/nodes/{self.stack.cli_json('node', 'list')[0]['id']}/telemetry")["records"]
+                    if r.get("sandbox") == self.sandbox and r.get("code") == "GUEST_OOM"]
+        records = wait_for("telemetry of it", 20 * PATIENCE, told)
+        self.assertEqual({(r["what"], r["outcome"]) for r in records}, {("exec", "failed")}, records)
+        self.assertEqual(self.run_in("true").returncode, 0)
+
     def test_stages(self):
         stages = self.stack.cli_json("sandbox", "stages", self.sandbox)
         stages = stages["records"]

@@ -75,7 +75,7 @@ static void take_frame(const uint8_t *data, size_t size)
 		CLAIM(json);
 		break;
 	case GUEST_EVENT_ENDED:
-		json = process_event_end(&event.ended);
+		json = process_event_end(&event.ended, &(struct failure_context){ 0 });
 		CLAIM(json);
 		break;
 	case GUEST_EVENT_PROCESSES:

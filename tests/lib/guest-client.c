@@ -323,6 +323,7 @@ bool collect_one(struct result *result, Croft__GuestEvent *event)
 		result->exit_code = event->ended->exit_code;
 		result->signal = event->ended->signal;
 		result->timed_out = event->ended->timed_out;
+		result->out_of_memory = event->ended->out_of_memory;
 	} else {
 		ck_assert_int_eq(event->body_case, CROFT__GUEST_EVENT__BODY_DATA);
 		ck_assert_uint_le(event->data->data.len, 32768);

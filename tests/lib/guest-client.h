@@ -45,7 +45,7 @@ struct command {
 struct result {
 	struct buf out[4]; /* by GuestStream */
 	uint64_t lost;
-	bool exited, timed_out;
+	bool exited, timed_out, out_of_memory;
 	int exit_code;
 	uint32_t signal;
 };

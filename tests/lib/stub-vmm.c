@@ -18,6 +18,7 @@
  *   sleeper             its guest can be frozen (in the modes above it cannot)
  *   no-snapshot         likewise, and a snapshot is refused
  *   held-snapshot       likewise, and a snapshot is never answered
+ *   hungry              its kernel kills for want of memory all the time
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -314,23 +315,52 @@ static void drop_greeting(struct stub *stub, unsigned int i)
 	stub->greeting_sizes[i] = stub->greeting_sizes[stub->n_greetings];
 }
 
-static void say_hello(struct stub *stub)
+static void send_hello(const struct stub *stub, const struct guest_hello *hello)
 {
 	struct buf frame = BUF_NULL(65536);
-	struct err unreadable = ERR_NULL;
-	struct guest_hello hello;
 	char path[128];
 	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s_1", stub->vsock_path);
+	fd = unix_connect(path, SOCK_STREAM);
+	if (fd >= 0 && hello_encode(&frame, hello) == 0)
+		(void)fd_write_all(fd, buf_peek(&frame), buf_size(&frame));
+	(void)fd_close(fd);
+	buf_deinit(&frame);
+}
+
+static void say_hello(struct stub *stub)
+{
+	struct err unreadable = ERR_NULL;
+	struct guest_hello hello;
 
 	if (is_mode(stub, "rootfs-unreadable"))
 		(void)err_set(&unreadable, FAIL_ROOTFS_UNREADABLE, EINVAL, "no file system");
 	info_hello(&hello, err_is_set(&unreadable) ? &unreadable : NULL);
-	(void)snprintf(path, sizeof(path), "%s_1", stub->vsock_path);
-	fd = unix_connect(path, SOCK_STREAM);
-	if (fd >= 0 && hello_encode(&frame, &hello) == 0)
-		(void)fd_write_all(fd, buf_peek(&frame), buf_size(&frame));
-	(void)fd_close(fd);
-	buf_deinit(&frame);
+	send_hello(stub, &hello);
+}
+
+/* ---- want of memory ---- */
+
+static struct stub *hungry; /* what the guest's service calls has no argument */
+static uint64_t n_killed;
+
+static uint64_t count_oom(void)
+{
+	return is_mode(hungry, "hungry") ? ++n_killed : 0;
+}
+
+static pid_t tell_oom(uint64_t kills)
+{
+	pid_t pid = fork();
+	struct guest_hello hello;
+
+	if (pid != 0)
+		return pid;
+	info_hello(&hello, NULL);
+	hello.oom_kills = kills;
+	send_hello(hungry, &hello);
+	_exit(0);
 }
 
 /* ---- the start, step by step ---- */
@@ -373,6 +403,8 @@ static void run_timers(struct stub *stub)
 
 	if (stub->next_step_usec && now >= stub->next_step_usec)
 		next_step(stub);
+	if (stub->step == STEP_HELLO)
+		(void)oom_look(&stub->server.oom);
 	if (stub->force_usec && now >= stub->force_usec)
 		stub_exit(stub, CROFT__VMM_EXIT_REASON__VMM_EXIT_STOPPED);
 	(void)sigpending(&pending);
@@ -438,12 +470,14 @@ static int number_after(int argc, char **argv, const char *flag)
 
 int main(int argc, char **argv)
 {
-	const struct server_host host = { .power_off = on_power_off, .freeze = on_freeze };
-	struct stub stub = { .vsock_fd = -1,
-		.control_fd = number_after(argc, argv, "--control-fd"),
-		.exit_fd = number_after(argc, argv, "--exit-fd") };
+	const struct server_host host = { .power_off = on_power_off, .freeze = on_freeze, .count_oom = count_oom,
+		.tell_oom = tell_oom };
+	static struct stub stub = { .vsock_fd = -1 };
 	sigset_t set;
 
+	hungry = &stub;
+	stub.control_fd = number_after(argc, argv, "--control-fd");
+	stub.exit_fd = number_after(argc, argv, "--exit-fd");
 	if (stub.control_fd < 0 || stub.exit_fd < 0)
 		return (int)CROFT__VMM_EXIT_REASON__VMM_EXIT_USAGE;
 	/* what a guest's processes must not inherit */

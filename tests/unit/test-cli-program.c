@@ -154,6 +154,8 @@ static void start_process(struct http_request *req, const char *cmd)
 		put_end("{\"exited\":true,\"exitCode\":7}");
 	} else if (!strcmp(cmd, "killed")) {
 		put_end("{\"exited\":false,\"exitCode\":-1,\"signal\":9}");
+	} else if (!strcmp(cmd, "hungry")) {
+		put_end("{\"exited\":true,\"exitCode\":137,\"failure\":{\"code\":\"GUEST_OOM\",\"remedy\":\"\\u001b[31m\"}}");
 	} else if (!strcmp(cmd, "timeout")) {
 		put_failure(FAIL_EXEC_TIMEOUT);
 	} else if (!strcmp(cmd, "gone")) {
@@ -493,6 +495,7 @@ static const struct {
 	{ "sandbox exec " ID " -- both", 0, "out", "err" },
 	{ "sandbox exec " ID " -- exit7", 7, "", NULL },
 	{ "sandbox exec " ID " -- killed", 137, "", "signal 9" },
+	{ "sandbox exec " ID " -- hungry", 137, "", "croft: GUEST_OOM: The sandbox used up its own memory" },
 	{ "sandbox exec " ID " -- notfound", 127, "", "COMMAND_NOT_FOUND" },
 	{ "sandbox exec " ID " -- notexec", 126, "", "COMMAND_NOT_EXECUTABLE" },
 	{ "sandbox exec " ID " -- timeout", 124, "", "EXEC_TIMEOUT" },

@@ -230,6 +230,30 @@ START_TEST(test_request_over_the_guest_limit)
 }
 END_TEST
 
+/* Who reads only E2B's members sees it in `error`; the record is whole. One that did not fail is not blamed. */
+START_TEST(test_end_for_want_of_memory)
+{
+	struct guest_ended ended = { .exited = true, .exit_code = 137, .out_of_memory = true };
+	struct failure_context context = { .sandbox = "sandboxsandboxsandbo" };
+	json_t *event = process_event_end(&ended, &context), *end;
+	struct err err = ERR_NULL;
+
+	end = json_object_get(json_object_get(event, "event"), "end");
+	ck_assert_str_eq(json_string_value(json_object_get(end, "status")), "exit status 137");
+	ck_assert_str_eq(json_string_value(json_object_get(end, "error")),
+		"GUEST_OOM: exit status 137, for the sandbox is out of memory");
+	ck_assert_int_eq(json_parse_error(end, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_GUEST_OOM);
+	ck_assert_int_eq(err.stage, STAGE_EXEC);
+	json_decref(event);
+	ended.exit_code = 0;
+	event = process_event_end(&ended, &context);
+	end = json_object_get(json_object_get(event, "event"), "end");
+	ck_assert_ptr_null(json_object_get(end, "failure"));
+	json_decref(event);
+}
+END_TEST
+
 /* Mutations of a valid event: each is understood or refused as the guest's, and the sanitizers watch. */
 START_TEST(test_hostile_events)
 {
@@ -258,7 +282,7 @@ START_TEST(test_hostile_events)
 			bytes[rng_below(&rng, size)] = (uint8_t) rng_u64(&rng);
 		if (guest_event_decode(bytes, rng_below(&rng, 2) ? size : n, &decoded, &err) == 0) {
 			json_decref(decoded.kind == GUEST_EVENT_DATA ? process_event_data(&decoded.data) :
-				decoded.kind == GUEST_EVENT_ENDED ? process_event_end(&decoded.ended) :
+				decoded.kind == GUEST_EVENT_ENDED ? process_event_end(&decoded.ended, &(struct failure_context){ 0 }) :
 				decoded.kind == GUEST_EVENT_PROCESSES ?
 								process_list(decoded.processes, decoded.n_processes) : NULL);
 			guest_event_deinit(&decoded);
@@ -306,6 +330,7 @@ int main(void)
 	tcase_add_test(tc, test_frame_without_room_adds_nothing);
 	tcase_add_test(tc, test_methods);
 	tcase_add_test(tc, test_request_over_the_guest_limit);
+	tcase_add_test(tc, test_end_for_want_of_memory);
 	tcase_add_loop_test(tc, test_hostile_events, 0, 8);
 	tcase_add_loop_test(tc, test_hostile_requests, 0, 8);
 	suite_add_tcase(suite, tc);

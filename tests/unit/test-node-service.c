@@ -399,6 +399,58 @@ START_TEST(a_life_ends_at_its_time)
 }
 END_TEST
 
+/* ---- want of memory ---- */
+
+static bool has_told_of_oom(struct rig *rig, void *arg)
+{
+	const unsigned int *from = arg;
+
+	for (unsigned int i = *from; i < rig->n_records; i++) {
+		const Croft__TelemetryRecord *record = rig->records[i];
+
+		if (record->body_case == CROFT__TELEMETRY_RECORD__BODY_STAGE && record->stage->failure &&
+			strcmp(record->stage->failure->code, "GUEST_OOM") == 0) {
+			ck_assert_str_eq(record->stage->stage, "exec");
+			ck_assert_str_eq(record->stage->sandbox, SANDBOX);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* It goes on, and telemetry says it within a second (here three times that), also after the agent was another. How often a
+ * guest may say so is bounded. */
+START_TEST(a_guest_s_want_of_memory_is_told)
+{
+	struct sandbox_spec *spec;
+	unsigned int from = 0, n = 0;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_set_image(&rig, "hungry");
+	rig_join(&rig);
+	rig_start(&rig);
+	spec = rig_spec(&rig);
+	rig_create(&rig, SANDBOX, spec);
+	rig_wait_state(&rig, SANDBOX, REPORT_RUNNING);
+	rig.deadline_s = 5; /* telemetry is sent every second or two */
+	rig_until(&rig, has_told_of_oom, &from, "the record");
+	rig.deadline_s = 0;
+	(void)rig_end(&rig, SIGKILL);
+	rig_start(&rig);
+	from = rig.n_records;
+	rig_until(&rig, has_told_of_oom, &from, "the record of after the restart");
+	from = rig.n_records;
+	loop_for(rig.base, 3000);
+	for (unsigned int i = from; i < rig.n_records; i++, n++)
+		;
+	ck_assert_uint_le(n, 8);
+	ck_assert(rig_is(&rig, SANDBOX, REPORT_RUNNING));
+	spec_unref(spec);
+	rig_deinit(&rig);
+}
+END_TEST
+
 static bool is_stopped(struct rig *rig, void *arg)
 {
 	(void)arg;
@@ -604,6 +656,7 @@ int main(void)
 	tcase_add_test(tcase, one_image_is_fetched_once_for_all_who_wait);
 	tcase_add_loop_test(tcase, a_cached_file_is_verified_before_its_first_use, 0, 2);
 	tcase_add_test(tcase, a_life_ends_at_its_time);
+	tcase_add_test(tcase, a_guest_s_want_of_memory_is_told);
 	tcase_add_loop_test(tcase, a_start_may_be_ended_at_any_point, 0, 3);
 	tcase_add_loop_test(tcase, an_agent_killed_during_a_start_leaves_no_vm_behind, 0, 2);
 	tcase_add_test(tcase, rounds_leave_no_descriptor_in_the_agent);
