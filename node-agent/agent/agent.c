@@ -262,6 +262,8 @@ static int make_supervisor(struct agent *agent, struct err *reterr)
 	config.kernel_timeout_usec = (int64_t)options->kernel_timeout_ms * USEC_PER_MSEC;
 	config.guest_timeout_usec = (int64_t)options->guest_timeout_ms * USEC_PER_MSEC;
 	config.stop_grace_usec = (int64_t)options->stop_grace_ms * USEC_PER_MSEC;
+	if (*options->initramfs) /* else there is no croft-guest without an image */
+		config.canary_usec = (int64_t)options->canary_period;
 	if (supervisor_new(&agent->supervisor, &config) < 0)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the supervisor");
 	return 0;

@@ -11,14 +11,18 @@
 #include <sys/sysinfo.h>
 
 #include "agent/agent.h"
+#include "agent/host-tables.h"
 #include "agent/image-collect.h"
 #include "agent/images.h"
-#include "doctor/kvm.h"
 #include "agent/sandbox.h"
 #include "agent/worker.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "doctor/doctor.h"
+#include "doctor/kvm.h"
 
 #define LOOK_SEC 5
+#define TABLES_SEC 1
 #define COLLECT_TURNS 12u /* of these: a minute */
 #define MIB (1024u * 1024u)
 #define RESERVED_MIB 1024u /* of the host's memory, for everything that is no sandbox */
@@ -26,9 +30,12 @@
 
 struct host {
 	struct agent *agent;
-	struct event *timer;
+	struct event *timer, *second;
+	struct host_tables tables;
 	bool is_looking, was_able;
 	unsigned int turns;
+	int64_t doctor_due_usec;
+	struct err unfit; /* what the doctor found last; of the look under way */
 };
 
 struct look {
@@ -91,6 +98,49 @@ static void check_floor(const struct agent_options *options, struct err *ret)
 	}
 }
 
+/* The first error says why; the others are in the log, and on the host with the same command. The scheduler's address is not
+ * looked at: who hears of it is there. KVM is tried by run_look() and by the canary. */
+static void run_doctor(struct host *host)
+{
+	const struct agent_options *options = host->agent->options;
+	struct doctor_config config = { .root = "",
+		.state = options->state,
+		.disk_floor_percent = (unsigned int)options->disk_floor_percent,
+		.sandboxes = options->max_sandboxes };
+	CLEANUP(doctor_deinit) struct doctor doctor;
+	size_t errors = 0;
+
+	if (doctor_run(&doctor, &config) < 0)
+		return; /* what it found before still holds */
+	host->unfit = (struct err)ERR_NULL;
+	for (size_t i = 0; i < doctor.n; i++) {
+		const struct doctor_finding *finding = &doctor.findings[i];
+
+		if (finding->severity != DOCTOR_ERROR)
+			continue;
+		if (errors++ == 0) {
+			(void)err_set(&host->unfit, FAIL_HOST_UNFIT, 0, "%s: %.180s", finding->check, finding->text);
+			err_add(&host->unfit, "check", "%s", finding->check);
+			err_add(&host->unfit, "do", "%.90s", finding->remedy);
+		}
+		log_warn("the host is not fit", "check", finding->check, "finding", finding->text, "do", finding->remedy);
+	}
+	if (errors > 1)
+		err_add(&host->unfit, "errors", "%zu", errors);
+}
+
+static void check_fit(struct host *host, struct err *ret)
+{
+	int64_t now = clock_monotonic_usec(), period = host->agent->options->doctor_period;
+
+	if (period > 0 && host->agent->options->kvm_probe && now >= host->doctor_due_usec) {
+		host->doctor_due_usec = now + period;
+		run_doctor(host);
+	}
+	if (!err_is_set(ret))
+		*ret = host->unfit;
+}
+
 /* On a worker: opening /dev/kvm and making a VM may take milliseconds. */
 static void run_look(void *arg, const atomic_bool *stop)
 {
@@ -109,14 +159,33 @@ static void run_look(void *arg, const atomic_bool *stop)
 	measure_disk(options, &look->found);
 	(void)kvm_check(options->kvm_device, options->kvm_probe, &look->found.unschedulable);
 	check_floor(options, &look->found.unschedulable);
+	check_fit(look->host, &look->found.unschedulable);
 	if (images_list(agent->images, &look->found.images) < 0)
 		log_debug("the images cannot be listed");
 }
 
-static void tell(struct host *host, const struct sv_capacity *found)
+/* Told at once; that it keeps new sandboxes away for a while comes with the next look. */
+static void on_second(evutil_socket_t fd, short what, void *user)
+{
+	struct timeval tv = { .tv_sec = TABLES_SEC };
+	struct host *host = user;
+	struct err err = ERR_NULL;
+	int64_t now = clock_monotonic_usec();
+
+	(void)fd, (void)what;
+	(void)evtimer_add(host->second, &tv);
+	if (host_tables_look(&host->tables, "", now) >= 0 && host_tables_full(&host->tables, now, &err))
+		agent_node_event(host->agent, "host-limit", "", "", &err);
+}
+
+static void tell(struct host *host, struct sv_capacity *found)
 {
 	struct sv_event event = { .type = SV_EV_CAPACITY, .capacity = found };
-	bool is_able = !err_is_set(&found->unschedulable);
+	bool is_able;
+
+	if (!err_is_set(&found->unschedulable))
+		(void)host_tables_full(&host->tables, clock_monotonic_usec(), &found->unschedulable);
+	is_able = !err_is_set(&found->unschedulable);
 
 	if (!is_able && host->was_able)
 		log_failure(LOG_LEVEL_ERROR, "no sandbox can be placed here", &found->unschedulable,
@@ -169,7 +238,9 @@ int host_new(struct host **ret, struct agent *agent, struct err *reterr)
 
 	if (host)
 		host->timer = evtimer_new(agent->base, on_time, host);
-	if (!host || !host->timer || evtimer_add(host->timer, &tv) < 0) {
+	if (host)
+		host->second = evtimer_new(agent->base, on_second, host);
+	if (!host || !host->timer || !host->second || evtimer_add(host->timer, &tv) < 0 || evtimer_add(host->second, &tv) < 0) {
 		host_free(host);
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the host's measures");
 	}
@@ -188,5 +259,7 @@ void host_free(struct host *host)
 		return;
 	if (host->timer)
 		event_free(host->timer);
+	if (host->second)
+		event_free(host->second);
 	free(host);
 }

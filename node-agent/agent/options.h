@@ -43,6 +43,8 @@ struct agent_options {
 	/* [image] */
 	uint64_t disk_floor_percent, max_image_size;
 	int64_t image_max_age;
+	int64_t canary_period; /* us */
+	int64_t doctor_period;
 };
 
 /* Reads flags, environment and file (none: /etc/croft/node.conf or the user's own where there is

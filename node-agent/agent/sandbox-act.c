@@ -315,7 +315,7 @@ static void start_vmm(struct sandbox *sandbox, const struct sv_action *action)
 		sandbox_snapshot_paths(sandbox, state, memory);
 	else if (action->restore)
 		snapshot_paths(options->state, spec->snapshot, false, state, memory);
-	(void)images_path(sandbox->agent->images, spec->image_digest, image);
+	(void)images_path(sandbox->agent->images, spec->image_digest, image); /* a canary has none */
 	if (spec->disk_mib > 0 && journal_dir(options->state, sandbox->id, dir) == 0)
 		(void)snprintf(disk, sizeof(disk), "%.4000s/" DISK_NAME, dir);
 	vmm_start(sandbox->vmm, &start);

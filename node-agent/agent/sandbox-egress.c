@@ -138,8 +138,8 @@ static bool count(struct sandbox *sandbox)
 {
 	struct helper_request request = { .type = HELPER_COUNTERS };
 
-	if (!sandbox->agent->helper || !sandbox->has_slot || sandbox->is_counting)
-		return false;
+	if (!sandbox->agent->helper || !sandbox->has_slot || sandbox->is_counting || !strcmp(sandbox->id, SV_CANARY))
+		return false; /* a canary is no sandbox to anybody but this node */
 	memcpy(request.sandbox, sandbox->id, sizeof(request.sandbox));
 	if (helper_link_ask(sandbox->agent->helper, &request, NULL, 0, on_counters, sandbox, NULL) < 0)
 		return false;

@@ -91,7 +91,7 @@ static int open_all(
 	r = add_file(list, start->kvm, O_RDWR, FAIL_KVM_UNAVAILABLE, "the KVM device", reterr);
 	if (r == 0)
 		r = is_restore(start) ? add_snapshot(list, start, reterr) : add_kernel(list, start, reterr);
-	if (r == 0)
+	if (r == 0 && *start->image)
 		r = add_file(
 			list, start->image, O_RDONLY, FAIL_VMM_START_FAILED, "the image", reterr);
 	if (r == 0 && *start->disk)
@@ -141,7 +141,7 @@ static int send_start(struct vmm *vmm, const struct vmm_start *start, const stru
 	message.cmdline = cmdline;
 	message.restore = is_restore(start);
 	message.has_initramfs = !message.restore && *start->initramfs != '\0';
-	message.n_disks = *start->disk ? 2 : 1;
+	message.n_disks = !*start->image ? 0 : *start->disk ? 2 : 1;
 	message.disks = disks;
 	message.vsock = &vsock;
 	message.has_console = true;

@@ -74,7 +74,7 @@ bool vmm_last_word(const char *run_dir, struct vmm_exit *ret);
 struct vmm_start {
 	const char *kvm, *kernel, *initramfs, *cmdline; /* initramfs "": none */
 	const char *snapshot_state, *snapshot_memory;   /* in place of kernel and initramfs; "": none */
-	const char *image, *disk;                       /* disk "": none */
+	const char *image, *disk;                       /* "": none */
 	uint32_t vcpus;
 	uint64_t memory_mib;
 	int tap;            /* -1: no network. The caller's */

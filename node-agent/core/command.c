@@ -174,8 +174,8 @@ static int admit(
 	if (command->left_usec < 0)
 		return err_set(
 			reterr, FAIL_CREATE_EXPIRED, 0, "The command came after its deadline.");
-	if (err_is_set(&sv->capacity.unschedulable)) {
-		*reterr = sv->capacity.unschedulable;
+	if (err_is_set(sv_unable(sv))) {
+		*reterr = *sv_unable(sv);
 		return -EIO;
 	}
 	usage_sum(sv, &used);
@@ -350,6 +350,8 @@ void sv_on_create(struct supervisor *sv, const struct create_command *command)
 	const struct sv_grave *grave = grave_find(sv, command->sandbox);
 	struct err err = ERR_NULL;
 
+	if (sv_is_canary(command->sandbox))
+		return; /* no scheduler makes up this name by chance */
 	if (sandbox && create_known(sv, sandbox, command))
 		return;
 	if (grave && grave->generation >= command->generation) {

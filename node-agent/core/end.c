@@ -204,11 +204,9 @@ static enum fail_stage stage_of(const struct sv_sandbox *sandbox, bool reached_u
 	return STAGE_RUN;
 }
 
-static void exit_failure(
-	const struct sv_sandbox *sandbox, const struct sv_event *event, struct err *ret)
+void sv_exit_failure(enum fail_stage stage, const struct sv_event *event, struct err *ret)
 {
 	enum sv_exit reason = event->exited.reason;
-	enum fail_stage stage = stage_of(sandbox, event->exited.reached_userspace);
 
 	/* A panic or reset before the first vCPU was seen to run is the kernel's all the same. */
 	if (stage == STAGE_VMM && (reason == SV_EXIT_PANIC || reason == SV_EXIT_RESET ||
@@ -223,6 +221,11 @@ static void exit_failure(
 	(void)err_set_at(ret, stage, exits[reason].code, 0, "%s", exits[reason].what);
 	if (event->exited.signal)
 		err_add(ret, "signal", "%d", event->exited.signal);
+}
+
+static void exit_failure(const struct sv_sandbox *sandbox, const struct sv_event *event, struct err *ret)
+{
+	sv_exit_failure(stage_of(sandbox, event->exited.reached_userspace), event, ret);
 }
 
 /* Unasked, in a state that waits for something else. */

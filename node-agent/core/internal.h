@@ -73,6 +73,21 @@ struct sv_grave {
 	UT_hash_handle hh;
 };
 
+enum sv_canary_state { CANARY_IDLE, CANARY_NETWORK, CANARY_SPAWN, CANARY_BOOT, CANARY_KILLING, CANARY_REMOVING };
+
+struct sv_canary {
+	enum sv_canary_state state;
+	int64_t deadline_usec; /* of the state; IDLE: when the next is due */
+	int64_t began_usec;
+	int64_t patience_usec; /* of its lease */
+	uint64_t number;       /* of the one under way, as its generation */
+	struct sv_vmm_id vmm;
+	struct err verdict;    /* FAIL_NONE: the last one booted */
+	bool is_before;        /* what is cleared away is a former one's */
+	bool is_news;          /* the verdict is another, and not told yet */
+	uint32_t tries;        /* of a removal */
+};
+
 /* Durable, and on the node's list. */
 struct sv_snapshot {
 	struct snapshot_info info;
@@ -115,6 +130,7 @@ struct supervisor {
 	uint64_t leased_heartbeat;  /* that the last grant answered */
 	int64_t heartbeat_sent_usec[HEARTBEATS_KEPT]; /* boot time, by number */
 	int64_t lease_until_usec;   /* boot time, of the last grant */
+	struct sv_canary canary;
 	/* of the step */
 	struct moment now;
 	struct rng *rng;
@@ -214,6 +230,9 @@ void sv_kill(struct supervisor *sv, struct sv_sandbox *sandbox);
 void sv_remove_files(struct supervisor *sv, struct sv_sandbox *sandbox);
 void sv_kill_timeout(struct supervisor *sv, struct sv_sandbox *sandbox);
 
+/* Of a VMM that ended by itself in this stage. */
+void sv_exit_failure(enum fail_stage stage, const struct sv_event *event, struct err *ret);
+
 /* ---- keep.c: what a failed start leaves to the next ---- */
 void sv_keep_judge(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *failure);
 void sv_keep(struct supervisor *sv, struct sv_sandbox *sandbox);
@@ -241,6 +260,17 @@ void sv_network_set(struct supervisor *sv, struct sv_sandbox *sandbox, const str
 /* Its journal write failed: what was in force is set again. */
 void sv_network_undo(struct supervisor *sv, struct sv_sandbox *sandbox);
 
+/* ---- canary.c ---- */
+bool sv_is_canary(const char *sandbox);
+void sv_canary_init(struct supervisor *sv);
+void sv_canary_start(struct supervisor *sv);
+void sv_canary_tick(struct supervisor *sv);
+void sv_canary_event(struct supervisor *sv, const struct sv_event *event);
+/* A sandbox's guest said hello: as good as a canary's. */
+void sv_canary_saw_boot(struct supervisor *sv);
+const struct err *sv_canary_verdict(const struct supervisor *sv); /* FAIL_NONE: nothing against the node */
+void sv_canary_tell(struct supervisor *sv);
+
 /* ---- lease.c ---- */
 void sv_lease_welcomed(struct supervisor *sv, uint32_t lease_ms);
 void sv_on_lease(struct supervisor *sv, const struct lease_grant *grant);
@@ -262,5 +292,8 @@ void sv_on_refused(struct supervisor *sv, const struct err *err);
 void sv_greet_again(struct supervisor *sv); /* a hello, within the session too */
 void sv_on_desired(struct supervisor *sv, const struct desired_set *part);
 void sv_on_capacity(struct supervisor *sv, const struct sv_capacity *capacity);
+/* Why nothing may be placed here: the state, the host as it was last looked at, or the canary. FAIL_NONE: it may. */
+const struct err *sv_unable(const struct supervisor *sv);
+void sv_unable_changed(struct supervisor *sv); /* told at once */
 void sv_session_tick(struct supervisor *sv);
 int64_t sv_session_next(const struct supervisor *sv);

@@ -141,6 +141,13 @@ void sv_report_gone(struct supervisor *sv, const char *id, uint64_t generation,
 
 /* ---- hello, heartbeat, capacity ---- */
 
+const struct err *sv_unable(const struct supervisor *sv)
+{
+	if (err_is_set(&sv->unreadable))
+		return &sv->unreadable;
+	return err_is_set(&sv->capacity.unschedulable) ? &sv->capacity.unschedulable : sv_canary_verdict(sv);
+}
+
 static void send_hello(struct supervisor *sv)
 {
 	const struct sv_config *config = &sv->config;
@@ -162,8 +169,7 @@ static void send_hello(struct supervisor *sv)
 	memcpy(hello->version, config->version, sizeof(hello->version));
 	memcpy(hello->cpu_class, config->cpu_class, sizeof(hello->cpu_class));
 	hello->capacity = sv->capacity.capacity;
-	hello->unschedulable =
-		err_is_set(&sv->unreadable) ? sv->unreadable : sv->capacity.unschedulable;
+	hello->unschedulable = *sv_unable(sv);
 	hello->highest_epoch = sv->highest_epoch;
 	hello->pauses = config->pauses;
 	hello->snapshots = config->snapshots;
@@ -182,8 +188,7 @@ static void send_heartbeat(struct supervisor *sv)
 		return;
 	supervisor_count(sv, &counts);
 	action->heartbeat = (struct heartbeat){
-		.schedulable =
-			!err_is_set(&sv->unreadable) && !err_is_set(&sv->capacity.unschedulable),
+		.schedulable = !err_is_set(sv_unable(sv)),
 		.starting = counts.starting,
 		.running = counts.running,
 		.realtime_us = sv->now.real_usec,
@@ -210,8 +215,7 @@ static void send_capacity(struct supervisor *sv)
 	report->capacity = sv->capacity.capacity;
 	report->memory_used_mib = counts.memory_mib;
 	report->disk_free_mib = sv->capacity.disk_free_mib;
-	report->unschedulable =
-		err_is_set(&sv->unreadable) ? sv->unreadable : sv->capacity.unschedulable;
+	report->unschedulable = *sv_unable(sv);
 	if (image_list_copy(&sv->capacity.images, &report->images) < 0)
 		sv->out->no_memory = true;
 }
@@ -251,6 +255,13 @@ void sv_on_capacity(struct supervisor *sv, const struct sv_capacity *capacity)
 	}
 	if (sv->welcomed && sv->capacity_changed &&
 		(urgent || sv->now.mono_usec >= sv->capacity_sent_usec + sv->config.capacity_usec))
+		send_capacity(sv);
+}
+
+void sv_unable_changed(struct supervisor *sv)
+{
+	sv->capacity_changed = true;
+	if (sv->welcomed)
 		send_capacity(sv);
 }
 

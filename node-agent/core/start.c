@@ -196,6 +196,7 @@ static void guest_hello(
 		return;
 	}
 	sandbox->hello_seen = true;
+	sv_canary_saw_boot(sv);
 	(void)snprintf(sandbox->journal.guest_boot_id, sizeof(sandbox->journal.guest_boot_id), "%s",
 		event->guest.boot_id);
 	sv_emit_spec(sv, SV_DO_CONFIGURE_GUEST, sandbox);

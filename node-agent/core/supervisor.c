@@ -18,6 +18,7 @@ int supervisor_new(struct supervisor **ret, const struct sv_config *config)
 		return -ENOMEM;
 	sv->config = *config;
 	TAILQ_INIT(&sv->graves_by_age);
+	sv_canary_init(sv);
 	r = reconcile_new(&sv->reconcile);
 	if (r < 0)
 		return r;
@@ -96,6 +97,7 @@ static void start(struct supervisor *sv, const struct sv_event *event)
 		next = sandbox->hh.next;
 		resume(sv, sandbox);
 	}
+	sv_canary_start(sv);
 }
 
 /* ---- messages of the scheduler ---- */
@@ -220,6 +222,8 @@ static void on_sandbox_event(struct supervisor *sv, const struct sv_event *event
 {
 	struct sv_sandbox *sandbox = sv_sandbox_find(sv, event->sandbox);
 
+	if (sv_is_canary(event->sandbox))
+		sv_canary_event(sv, event);
 	if (!sandbox || sandbox->is_bad || !is_of_its_life(sandbox, event))
 		return;
 	if (event->type == SV_EV_VMM_EXITED)
@@ -243,6 +247,7 @@ static void tick(struct supervisor *sv)
 		if (sandbox->deadline_usec <= sv->now.mono_usec)
 			sv_on_deadline(sv, sandbox);
 	}
+	sv_canary_tick(sv);
 	sv_session_tick(sv);
 }
 
@@ -323,6 +328,7 @@ static int64_t next_deadline(const struct supervisor *sv)
 
 	if (!sv->started || err_is_set(&sv->unreadable))
 		return next;
+	next = MIN(next, sv->canary.deadline_usec);
 	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next)
 		next = MIN(next, MIN(sandbox->deadline_usec, sandbox->snapshot_deadline_usec));
 	return next;

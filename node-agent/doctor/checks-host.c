@@ -27,8 +27,11 @@ void doctor_check_kvm(struct doctor *doctor)
 {
 	const char *step, *device = doctor->config->kvm;
 	char remedy[256];
-	int r = doctor_try_kvm(device, &step);
+	int r;
 
+	if (!device)
+		return;
+	r = doctor_try_kvm(device, &step);
 	if (r == 0 && !kvm_host_is_hardware()) {
 		(void)doctor_say(doctor, DOCTOR_ERROR, "Enable VT-x or AMD-V in the firmware, or nested virtualisation where this is a VM.",
 			"%s makes a VM, but this CPU has neither VT-x nor AMD-V: kernels as they are do not boot in it", device);

@@ -37,7 +37,7 @@ struct doctor_finding {
 struct doctor_config {
 	const char *root;  /* "": this host */
 	const char *state; /* the node's directory; need not exist */
-	const char *kvm;   /* the device */
+	const char *kvm;   /* the device; NULL: whoever asks tries it by other means (the try waits, with a timer of the process) */
 	const char *const *schedulers; /* "tcp://host:port" */
 	size_t n_schedulers;           /* 0: not joined */
 	unsigned int disk_floor_percent;

@@ -123,7 +123,8 @@ class Node:
                         "guest-kernel": CACHE / "guest-kernel/vmlinux",
                         "guest-initramfs": CACHE / "guest-kernel/initramfs.img",
                         "guest-kernel-timeout-ms": 180000, "guest-guest-timeout-ms": 180000,
-                        "vmm-timeout-ms": 60000, "limits-disk-floor-percent": 0, **(options or {})}
+                        "vmm-timeout-ms": 60000, "limits-disk-floor-percent": 0,
+                        "guest-canary-period": "0s", **(options or {})}  # a VM that no test asked for is in the way of most
         self.gateway_port = free_port()
         self.agent = Process(stack, f"{name}-agent", self.argv("run"), user=user, groups=groups)
         self.gateway = Process(stack, f"{name}-gateway", [BIN / "croft-gateway", "run", "--run", self.run,

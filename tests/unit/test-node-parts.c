@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "agent/cpu-class.h"
+#include "agent/host-tables.h"
 #include "agent/identity.h"
 #include "agent/journal.h"
 #include "doctor/kvm.h"
@@ -453,6 +454,65 @@ START_TEST(a_cpu_class_is_vendor_family_model)
 }
 END_TEST
 
+/* ---- the kernel's tables ---- */
+
+#define CONNTRACK "/proc/net/stat/nf_conntrack"
+#define NEIGHBOURS "/proc/net/stat/arp_cache"
+
+/* The columns are the kernel's, by name and not by number, and a line a CPU. */
+static void write_stat(const char *root, const char *path, const char *names, unsigned int one, unsigned int two)
+{
+	static const char line[] = "00000009  000000ff  000000ff   ";
+	char full[PATH_MAX], text[512];
+
+	(void)snprintf(full, sizeof(full), "%s%s", root, path);
+	(void)snprintf(text, sizeof(text), "%s\n%s%08x 000000ff\n%s%08x 000000ff\n", names, line, one, line, two);
+	ck_assert_int_eq(file_replace(full, text, strlen(text), 0644), 0);
+}
+
+static const char conntrack_stat[] = "entries  clashres early drop early_drop";
+static const char neighbour_stat[] = "entries allocs   unresolved_discards table_fulls more";
+
+START_TEST(a_full_table_of_the_kernel_is_named)
+{
+	struct host_tables tables = { .is_read = false };
+	struct err err = ERR_NULL;
+	int64_t now = 1000 * USEC_PER_SEC;
+	char root[64], dir[PATH_MAX];
+
+	make_dir(root);
+	ck_assert_int_eq(host_tables_look(&tables, root, now), -1); /* a kernel that has neither */
+	for (const char *const *at = (const char *const[]){ "/proc", "/proc/net", "/proc/net/stat", NULL }; *at; at++) {
+		(void)snprintf(dir, sizeof(dir), "%s%s", root, *at);
+		ck_assert_int_eq(mkdir(dir, 0755), 0);
+	}
+	memset(&tables, 0, sizeof(tables));
+	write_stat(root, CONNTRACK, conntrack_stat, 7, 9); /* before our time */
+	write_stat(root, NEIGHBOURS, neighbour_stat, 0, 0);
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(host_tables_look(&tables, root, now), -1);
+	ck_assert(!host_tables_full(&tables, now, &err));
+	write_stat(root, CONNTRACK, conntrack_stat, 7, 0x10);
+	ck_assert_int_eq(host_tables_look(&tables, root, now), 0);
+	ck_assert(host_tables_full(&tables, now, &err));
+	ck_assert_int_eq(err.code, FAIL_HOST_LIMIT);
+	ck_assert_ptr_nonnull(strstr(err_field(&err, "resource"), "nf_conntrack_max"));
+	write_stat(root, CONNTRACK, conntrack_stat, 8, 0x11); /* goes on: no news, but it holds */
+	now += 50 * USEC_PER_SEC;
+	ck_assert_int_eq(host_tables_look(&tables, root, now), -1);
+	now += 50 * USEC_PER_SEC;
+	ck_assert(host_tables_full(&tables, now, NULL));
+	now += 10 * USEC_PER_SEC;
+	ck_assert(!host_tables_full(&tables, now, NULL));
+	write_stat(root, NEIGHBOURS, neighbour_stat, 0, 1);
+	ck_assert_int_eq(host_tables_look(&tables, root, now), 1);
+	err = (struct err)ERR_NULL;
+	ck_assert(host_tables_full(&tables, now, &err));
+	ck_assert_ptr_nonnull(strstr(err_field(&err, "resource"), "gc_thresh3"));
+	ck_assert_int_eq(dir_remove(root), 0);
+}
+END_TEST
+
 START_TEST(a_host_without_kvm_says_what_to_do)
 {
 	struct err err = ERR_NULL;
@@ -618,6 +678,7 @@ int main(void)
 	tcase_add_test(tcase, jobs_of_one_key_keep_their_order);
 	tcase_add_test(tcase, a_process_is_known_by_more_than_its_number);
 	tcase_add_test(tcase, a_cpu_class_is_vendor_family_model);
+	tcase_add_test(tcase, a_full_table_of_the_kernel_is_named);
 	tcase_add_test(tcase, a_host_without_kvm_says_what_to_do);
 	tcase_add_test(tcase, each_way_to_have_no_kvm_has_its_hint);
 	tcase_add_test(tcase, a_kvm_without_hardware_is_none);

@@ -451,6 +451,66 @@ START_TEST(a_guest_s_want_of_memory_is_told)
 }
 END_TEST
 
+/* ---- the node's own test VM ---- */
+
+static bool is_decided(struct rig *rig, void *arg)
+{
+	const enum fail_code *code = arg;
+
+	return rig->has_capacity && rig->capacity.unschedulable.code == *code;
+}
+
+static bool has_vmm(struct rig *rig, void *arg)
+{
+	(void)arg;
+	return rig_find_vmm(rig) != 0;
+}
+
+static bool has_no_vmm(struct rig *rig, void *arg)
+{
+	(void)arg;
+	return rig_find_vmm(rig) == 0 && rig_count_files(rig->run) == 0;
+}
+
+/* It boots, or says why not; it is no sandbox to anybody, and nothing is left of it. */
+START_TEST(a_test_vm_decides)
+{
+	static char period[] = "--guest-canary-period=1h", panics[] = "--guest-cmdline=stub.mode=panic",
+		    slow[] = "--guest-cmdline=stub.mode=slow";
+	enum fail_code code = _i ? FAIL_CANARY_FAILED : FAIL_NONE;
+	char initramfs[128];
+	struct rig rig;
+
+	rig_init(&rig);
+	(void)snprintf(initramfs, sizeof(initramfs), "--guest-initramfs=%s", rig.kernel);
+	rig.extra[0] = period;
+	rig.extra[1] = initramfs;
+	rig.extra[2] = _i ? panics : slow; /* so slow that it is seen */
+	rig_join(&rig);
+	rig_start(&rig);
+	if (_i == 0) /* nothing is held against it yet */
+		ck_assert_int_eq(rig.hello.unschedulable.code, FAIL_NONE);
+	if (_i == 0)
+		rig_until(&rig, has_vmm, NULL, "the VM");
+	else
+		rig_until(&rig, is_decided, &code, "the verdict");
+	if (_i)
+		ck_assert_str_eq(err_field(&rig.capacity.unschedulable, "canary_code"), "GUEST_PANIC");
+	if (_i)
+		rig_until(&rig, has_no_vmm, NULL, "nothing of it");
+	ck_assert_uint_eq(rig.n_sandboxes, 0);
+	/* one whose agent was killed in the middle is cleared away by the next */
+	ck_assert_int_eq(rig_end(&rig, SIGKILL), -SIGKILL);
+	rig_start(&rig);
+	if (_i == 0)
+		rig_until(&rig, has_vmm, NULL, "the VM again");
+	else
+		rig_until(&rig, is_decided, &code, "the verdict again");
+	rig_until(&rig, has_no_vmm, NULL, "nothing of it again");
+	rig_deinit(&rig);
+}
+END_TEST
+
 static bool is_stopped(struct rig *rig, void *arg)
 {
 	(void)arg;
@@ -657,6 +717,7 @@ int main(void)
 	tcase_add_loop_test(tcase, a_cached_file_is_verified_before_its_first_use, 0, 2);
 	tcase_add_test(tcase, a_life_ends_at_its_time);
 	tcase_add_test(tcase, a_guest_s_want_of_memory_is_told);
+	tcase_add_loop_test(tcase, a_test_vm_decides, 0, 2);
 	tcase_add_loop_test(tcase, a_start_may_be_ended_at_any_point, 0, 3);
 	tcase_add_loop_test(tcase, an_agent_killed_during_a_start_leaves_no_vm_behind, 0, 2);
 	tcase_add_test(tcase, rounds_leave_no_descriptor_in_the_agent);

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The node's own test VM on a virtual clock: when it boots, what its end means for placement, and that nothing of it is left
+ * behind or told as a sandbox.
+ */
+#include "lib/suite.h"
+#include "unit/test-supervisor-rig.h"
+
+#define PERIOD (300 * USEC_PER_SEC)
+
+static void feed_canary(struct sv_event event, uint64_t number)
+{
+	event.generation = number;
+	memcpy(event.sandbox, SV_CANARY, ID_SIZE);
+	feed(event);
+}
+
+static uint64_t number; /* of the canary under way */
+
+static void make(void)
+{
+	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4 }, .disk_free_mib = 10000 };
+
+	memset(&rig, 0, sizeof(rig));
+	rig.rng = rng_seeded(1);
+	rig.now = (struct moment){ .mono_usec = 1000 * USEC_PER_SEC, .real_usec = 5000 * USEC_PER_SEC };
+	sv_config_default(&rig.config);
+	rig.config.canary_usec = PERIOD;
+	memcpy(rig.config.host_boot_id, "boot-1", 7);
+	memcpy(rig.config.run_base, "/run/croft", 11);
+	ck_assert_int_eq(supervisor_new(&rig.core, &rig.config), 0);
+	feed((struct sv_event){ .type = SV_EV_START });
+	feed((struct sv_event){ .type = SV_EV_CAPACITY, .capacity = &capacity });
+	connect_core();
+	number = 0;
+}
+
+static void begins(void)
+{
+	const struct sv_action *kill;
+
+	later(0);
+	kill = find(SV_DO_KILL_VMM);
+	ck_assert_ptr_nonnull(kill);
+	ck_assert_str_eq(kill->sandbox, SV_CANARY);
+	ck_assert_str_eq(kill->vmm.run_dir, "/run/croft/ca4a7000"); /* a former one's is found there */
+	ck_assert_uint_eq(kill->generation, ++number);
+}
+
+static void clears(void)
+{
+	feed_canary((struct sv_event){ .type = SV_EV_VMM_EXITED, .exited = { .reason = SV_EXIT_VANISHED } }, number);
+	ck_assert_str_eq(find(SV_DO_REMOVE_FILES)->sandbox, SV_CANARY);
+	feed_canary((struct sv_event){ .type = SV_EV_REMOVED }, number);
+}
+
+static void network_comes(const struct err *err)
+{
+	struct sv_event event = { .type = SV_EV_NETWORK_DONE };
+
+	ck_assert_str_eq(find(SV_DO_MAKE_NETWORK)->sandbox, SV_CANARY);
+	event.network.is_made = !err;
+	event.network.err = err;
+	feed_canary(event, number);
+}
+
+static void starts(void)
+{
+	struct sv_vmm_id vmm = { .pid = 4711, .start_ticks = 5 };
+	struct sv_event event = { .type = SV_EV_VMM_SPAWNED };
+	const struct sv_action *start;
+
+	begins();
+	clears();
+	network_comes(NULL);
+	ck_assert_ptr_nonnull(find(SV_DO_SPAWN_VMM));
+	event.spawned.vmm = &vmm;
+	feed_canary(event, number);
+	feed_canary((struct sv_event){ .type = SV_EV_VMM_JAILED, .jailed = { .is_whole = true, .text = "all" } }, number);
+	start = find(SV_DO_START_VMM);
+	ck_assert_ptr_nonnull(start);
+	ck_assert_str_eq(start->spec->image_digest, "");
+	ck_assert_uint_gt(start->lease.length_ms, 0); /* an agent that dies leaves no VM for ever */
+}
+
+static void boots(void)
+{
+	struct err no_root = ERR_NULL;
+	struct sv_event event = { .type = SV_EV_GUEST_HELLO };
+
+	(void) err_set(&no_root, FAIL_ROOTFS_UNREADABLE, 0, "no disk with the image");
+	event.guest.boot_id = "";
+	event.guest.err = &no_root;
+	feed_canary(event, number);
+	ck_assert_int_eq(find(SV_DO_KILL_VMM)->vmm.pid, 4711);
+}
+
+/* What the scheduler was told with the last step; -1: nothing. */
+static int told(void)
+{
+	const struct sv_action *action = find(SV_DO_SEND_CAPACITY);
+
+	return action ? (int) action->capacity->unschedulable.code : -1;
+}
+
+static bool is_schedulable(void)
+{
+	for (int i = 0; i < 5; i++) {
+		later(USEC_PER_SEC);
+		if (find(SV_DO_SEND_HEARTBEAT))
+			return find(SV_DO_SEND_HEARTBEAT)->heartbeat.schedulable;
+	}
+	ck_abort_msg("no heartbeat");
+	return false;
+}
+
+static void nothing_is_left(void)
+{
+	clears();
+	ck_assert_ptr_nonnull(find(SV_DO_JOURNAL_REMOVE));
+	ck_assert_ptr_null(find(SV_DO_JOURNAL_WRITE));
+	ck_assert_ptr_null(find(SV_DO_SEND_REPORT));
+	ck_assert_ptr_null(find(SV_DO_STAGE));
+}
+
+START_TEST(nothing_is_left_of_one)
+{
+	make();
+	starts();
+	ck_assert(is_schedulable()); /* nothing is held against it yet */
+	boots();
+	ck_assert_int_eq(told(), -1);
+	nothing_is_left();
+	ck_assert(is_schedulable());
+}
+END_TEST
+
+START_TEST(one_that_fails_keeps_the_node_out_until_one_boots)
+{
+	int64_t began;
+
+	make();
+	starts();
+	boots();
+	nothing_is_left();
+	later(PERIOD);
+	number++; /* the tick began it */
+	began = rig.now.mono_usec;
+	clears();
+	network_comes(NULL);
+	feed_canary((struct sv_event){ .type = SV_EV_VMM_SPAWNED, .spawned = { .vmm = &(struct sv_vmm_id){ .pid = 4711 } } }, number);
+	feed_canary((struct sv_event){ .type = SV_EV_VMM_JAILED, .jailed = { .is_whole = true, .text = "all" } }, number);
+	feed_canary((struct sv_event){ .type = SV_EV_VMM_EXITED, .exited = { .reason = SV_EXIT_PANIC } }, number);
+	ck_assert_int_eq(told(), FAIL_CANARY_FAILED);
+	ck_assert_str_eq(err_field(&find(SV_DO_SEND_CAPACITY)->capacity->unschedulable, "canary_code"), "GUEST_PANIC");
+	ck_assert_str_eq(find(SV_DO_NODE_EVENT)->event.name, "canary-failed");
+	ck_assert_str_eq(find(SV_DO_REMOVE_FILES)->sandbox, SV_CANARY);
+	feed_canary((struct sv_event){ .type = SV_EV_REMOVED }, number);
+	ck_assert(!is_schedulable());
+	create_as(ID, 1, 1, spec_make(1000, NULL, 0), 0);
+	ck_assert_int_eq(report()->failure.code, FAIL_CANARY_FAILED);
+	/* the next when its time has come, and not before */
+	later(began + PERIOD - 1 - rig.now.mono_usec);
+	ck_assert_ptr_null(find(SV_DO_KILL_VMM));
+	later(1);
+	ck_assert_ptr_nonnull(find(SV_DO_KILL_VMM));
+	number++;
+	clears();
+	network_comes(NULL);
+	feed_canary((struct sv_event){ .type = SV_EV_VMM_SPAWNED, .spawned = { .vmm = &(struct sv_vmm_id){ .pid = 4711 } } }, number);
+	feed_canary((struct sv_event){ .type = SV_EV_VMM_JAILED, .jailed = { .is_whole = true, .text = "all" } }, number);
+	boots();
+	ck_assert_int_eq(told(), FAIL_NONE);
+	ck_assert_str_eq(find(SV_DO_NODE_EVENT)->event.name, "canary-good");
+	nothing_is_left();
+	ck_assert(is_schedulable());
+}
+END_TEST
+
+/* Each step that never answers is given up, and counts. */
+START_TEST(a_step_that_hangs_is_a_failure)
+{
+	static const char *const stages[] = { "network", "vmm", "kernel" };
+
+	make();
+	begins();
+	clears();
+	if (_i > 0)
+		network_comes(NULL);
+	if (_i > 1) {
+		feed_canary((struct sv_event){ .type = SV_EV_VMM_SPAWNED, .spawned = { .vmm = &(struct sv_vmm_id){ .pid = 4711 } } }, number);
+		feed_canary((struct sv_event){ .type = SV_EV_VMM_JAILED, .jailed = { .is_whole = true, .text = "all" } }, number);
+	}
+	for (int i = 0; i < 200 && told() != FAIL_CANARY_FAILED; i++)
+		later(USEC_PER_SEC);
+	ck_assert_int_eq(told(), FAIL_CANARY_FAILED);
+	ck_assert_str_eq(err_field(&find(SV_DO_SEND_CAPACITY)->capacity->unschedulable, "canary_stage"), stages[_i]);
+	ck_assert_ptr_nonnull(find(SV_DO_KILL_VMM));
+	nothing_is_left();
+}
+END_TEST
+
+/* That a full host has no slot says nothing about whether it can boot. */
+START_TEST(a_full_host_decides_nothing)
+{
+	struct err err = ERR_NULL;
+
+	make();
+	starts();
+	boots();
+	nothing_is_left();
+	later(PERIOD);
+	number++;
+	clears();
+	(void) err_set(&err, FAIL_NETWORK_POOL_EMPTY, 0, "every slot is taken");
+	network_comes(&err);
+	ck_assert_int_eq(told(), -1);
+	nothing_is_left();
+	ck_assert(is_schedulable());
+}
+END_TEST
+
+/* A sandbox that booted is as good: the next canary comes a whole time later. */
+START_TEST(a_sandbox_that_boots_is_as_good)
+{
+	make();
+	starts();
+	boots();
+	nothing_is_left();
+	later(PERIOD - 10 * USEC_PER_SEC);
+	drive(SV_RUNNING, NULL, 0);
+	ck_assert_int_eq(state(), SV_RUNNING);
+	later(PERIOD - USEC_PER_SEC);
+	ck_assert_ptr_null(find(SV_DO_KILL_VMM));
+	later(USEC_PER_SEC);
+	ck_assert_ptr_nonnull(find(SV_DO_KILL_VMM));
+	ck_assert_str_eq(find(SV_DO_KILL_VMM)->sandbox, SV_CANARY);
+}
+END_TEST
+
+/* In a day at most one in so long, whatever becomes of them; a result of a former one changes nothing. */
+START_TEST(never_more_often)
+{
+	int64_t last = 0;
+	unsigned int n = 0;
+
+	make();
+	for (int i = 0; i < 24 * 3600; i++) {
+		const struct sv_action *kill;
+
+		later(USEC_PER_SEC);
+		kill = find(SV_DO_KILL_VMM);
+		if (!kill)
+			continue;
+		if (kill->generation != number) {
+			ck_assert(last == 0 || rig.now.mono_usec - last >= PERIOD);
+			last = rig.now.mono_usec;
+			number = kill->generation;
+			n++;
+		}
+		feed_canary((struct sv_event){ .type = SV_EV_REMOVED }, number - 1);
+		clears();
+		if (find(SV_DO_MAKE_NETWORK) && number % 3 == 0)
+			network_comes(NULL); /* and the VMM never comes */
+	}
+	ck_assert_uint_ge(n, 24 * 3600 / 300 - 24);
+}
+END_TEST
+
+static bool has_begun(void)
+{
+	for (size_t i = 0; i < rig.out.n; i++)
+		if (rig.out.items[i].type == SV_DO_KILL_VMM && !strcmp(rig.out.items[i].sandbox, SV_CANARY))
+			return true;
+	return false;
+}
+
+/* The next agent finds a sandbox that runs: that is evidence enough for a while. */
+START_TEST(what_is_adopted_has_booted)
+{
+	make();
+	starts();
+	boots();
+	nothing_is_left();
+	drive(SV_RUNNING, NULL, 0);
+	ck_assert_int_eq(state(), SV_RUNNING);
+	sv_actions_clear(&rig.out);
+	rig.core = supervisor_free(rig.core);
+	ck_assert_int_eq(supervisor_new(&rig.core, &rig.config), 0);
+	feed((struct sv_event){ .type = SV_EV_LOAD, .journal = &rig.saved });
+	feed((struct sv_event){ .type = SV_EV_START });
+	later(PERIOD - 1);
+	ck_assert(!has_begun());
+	later(1);
+	ck_assert(has_begun());
+}
+END_TEST
+
+START_TEST(no_scheduler_makes_one)
+{
+	make();
+	create_as(SV_CANARY, 1, 1, spec_make(1000, NULL, 0), 0);
+	ck_assert_uint_eq(rig.out.n, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("canary");
+	TCase *tcase = tcase_create("canary");
+
+	tcase_set_timeout(tcase, 60);
+	tcase_add_checked_fixture(tcase, NULL, teardown);
+	tcase_add_test(tcase, nothing_is_left_of_one);
+	tcase_add_test(tcase, one_that_fails_keeps_the_node_out_until_one_boots);
+	tcase_add_loop_test(tcase, a_step_that_hangs_is_a_failure, 0, 3);
+	tcase_add_test(tcase, a_full_host_decides_nothing);
+	tcase_add_test(tcase, a_sandbox_that_boots_is_as_good);
+	tcase_add_test(tcase, never_more_often);
+	tcase_add_test(tcase, what_is_adopted_has_booted);
+	tcase_add_test(tcase, no_scheduler_makes_one);
+	suite_add_tcase(suite, tcase);
+	return suite_run(suite);
+}
