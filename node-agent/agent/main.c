@@ -7,6 +7,7 @@
 
 #include "agent/commands.h"
 #include "base/heap.h"
+#include "base/hide.h"
 #include "base/log.h"
 
 struct command {
@@ -52,6 +53,7 @@ int main(int argc, char **argv)
 	int status = 2;
 
 	heap_keep();
+	memory_hide();
 	for (int i = 1; i < argc; i++)
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || (i == 1 && !strcmp(argv[i], "help")))
 			return print_help(stdout, 0);

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/heap.h"
+#include "base/hide.h"
 #include "base/log.h"
 #include "gateway/gateway.h"
 #include "gateway/options.h"
@@ -119,6 +120,7 @@ int main(int argc, char **argv)
 	int r;
 
 	heap_keep();
+	memory_hide();
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--help"))
 			return print_help(table, n), 0;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/heap.h"
+#include "base/hide.h"
 #include "base/log.h"
 #include "server/api.h"
 #include "server/options.h"
@@ -68,6 +69,7 @@ static void usage(FILE *out)
 int main(int argc, char **argv)
 {
 	heap_keep();
+	memory_hide();
 	log_init("croft-scheduler", LOG_LEVEL_INFO);
 	for (int i = 1; i < argc; i++)
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || (i == 1 && !strcmp(argv[i], "help"))) {

@@ -571,7 +571,7 @@ class Start(unittest.TestCase):
             self.assertEqual(hashlib.sha256(held[0].read_bytes()).digest(),
                              hashlib.sha256(st.tiny_image().read_bytes()).digest())
 
-    def test_no_process_runs_as_root(self):
+    def test_no_process_runs_as_root_and_all_hide_their_memory(self):
         with new_stack() as stack:
             stack.template()
             stack.node(groups=kvm_groups())
@@ -579,6 +579,8 @@ class Start(unittest.TestCase):
             for pid in stack.pids_of(stack.dir):
                 uid = [int(x) for x in next(line for line in open(f"/proc/{pid}/status") if line.startswith("Uid")).split()[1:]]
                 self.assertEqual(set(uid), {USER})
+                # R203: no core of it, and nobody of the same user reads its memory
+                self.assertEqual(os.stat(f"/proc/{pid}/environ").st_uid, 0, open(f"/proc/{pid}/cmdline").read())
             self.assertEqual(len(stack.vmm_pids()), 1)
 
 
