@@ -511,6 +511,28 @@ START_TEST(a_test_vm_decides)
 }
 END_TEST
 
+/* ---- a service manager that is not there ---- */
+
+/* R199: not set, empty, no path, nobody there, nobody there in the abstract. */
+START_TEST(where_nobody_is_to_be_notified_it_runs)
+{
+	static const char *const sockets[] = { NULL, "", "relative", "/nobody/is/there", "@croft-nobody-is-there" };
+	struct rig rig;
+
+	if (sockets[_i])
+		ck_assert_int_eq(setenv("NOTIFY_SOCKET", sockets[_i], 1), 0);
+	else
+		ck_assert_int_eq(unsetenv("NOTIFY_SOCKET"), 0);
+	ck_assert_int_eq(setenv("WATCHDOG_USEC", "200000", 1), 0);
+	rig_init(&rig);
+	rig_join(&rig);
+	rig_start(&rig);
+	loop_for(rig.base, 500); /* some of the watchdog's times */
+	ck_assert_int_eq(rig_end(&rig, SIGTERM), 0);
+	rig_deinit(&rig);
+}
+END_TEST
+
 static bool is_stopped(struct rig *rig, void *arg)
 {
 	(void)arg;
@@ -718,6 +740,7 @@ int main(void)
 	tcase_add_test(tcase, a_life_ends_at_its_time);
 	tcase_add_test(tcase, a_guest_s_want_of_memory_is_told);
 	tcase_add_loop_test(tcase, a_test_vm_decides, 0, 2);
+	tcase_add_loop_test(tcase, where_nobody_is_to_be_notified_it_runs, 0, 5);
 	tcase_add_loop_test(tcase, a_start_may_be_ended_at_any_point, 0, 3);
 	tcase_add_loop_test(tcase, an_agent_killed_during_a_start_leaves_no_vm_behind, 0, 2);
 	tcase_add_test(tcase, rounds_leave_no_descriptor_in_the_agent);
