@@ -416,9 +416,11 @@ START_TEST(test_a_new_agent_asks_first)
 	rig.core = supervisor_free(rig.core);
 	rig.has_saved = false;
 	make_core();
-	drive_to_jailed();
+	drive_to_jailed(); /* of nobody who said welcome: nothing begins */
 	ck_assert_uint_eq(rig.n_starts, 0);
 	welcome(0);
+	ck_assert_uint_eq(rig.n_starts, 0);
+	drive_to_jailed();
 	ck_assert_uint_eq(rig.n_starts, 1);
 	ck_assert_int_eq(rig.vm_until_usec, 0);
 }
