@@ -74,7 +74,10 @@ static void note_status(struct call *call, int status)
 		call_note(call, RESULT_OK, NULL);
 		return;
 	}
-	err_set(&err, FAIL_INVALID_ARGUMENT, EINVAL, "The request has no such type.");
+	if (status >= 500)
+		err_set(&err, FAIL_NO_MEMORY, ENOMEM, "no memory for an answer");
+	else
+		err_set(&err, FAIL_INVALID_ARGUMENT, EINVAL, "The request has no such type.");
 	call_note(call, RESULT_FAILED, &err);
 }
 
@@ -84,22 +87,17 @@ void call_respond_empty(struct call *call, int status)
 	respond(call, status, NULL, NULL, 0);
 }
 
-static void respond_json(struct call *call, int status, const json_t *json)
+void call_respond_json(struct call *call, int status, json_t *json)
 {
 	CLEANUP_FREE char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
 
+	json_decref(json);
+	note_status(call, text ? status : 503);
 	/* Even without memory for the record the client gets a whole answer. */
 	if (!text)
 		respond(call, 503, "application/json", "{}", 2);
 	else
 		respond(call, status, "application/json", text, strlen(text));
-}
-
-void call_respond_json(struct call *call, int status, json_t *json)
-{
-	note_status(call, json ? status : 503);
-	respond_json(call, status, json);
-	json_decref(json);
 }
 
 void call_log_failure(const struct call *call, const struct err *err)

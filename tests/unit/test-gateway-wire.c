@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gateway/calls.h"
 #include "lib/suite.h"
 #include "unit/test-gateway-rig.h"
 
@@ -423,6 +424,36 @@ START_TEST(test_connect_to_a_process)
 }
 END_TEST
 
+static void *no_memory(size_t size)
+{
+	(void) size;
+	return NULL;
+}
+
+/* Its caller did nothing wrong, and is not told of as if it had. */
+START_TEST(test_no_memory_for_an_answer)
+{
+	struct ask ask = { .method = "POST", .path = "/process.Process/List", .body = "{}", .content_type = JSON,
+		.sandbox = RIG_SANDBOX, .port = ENVD, .token = RIG_TOKEN };
+	struct reply *reply = rig_start(&rig, &ask);
+	struct calls_batch batch;
+	json_malloc_t allocate;
+	json_free_t release;
+
+	rig_until(&rig, rig.seen.n_requests == 1);
+	json_get_alloc_funcs(&allocate, &release);
+	json_set_alloc_funcs(no_memory, release);
+	rig_until(&rig, reply->done);
+	json_set_alloc_funcs(allocate, release);
+	ck_assert_int_eq(reply->status, 503);
+	reply_free(reply);
+	ck_assert(calls_next(gateway_calls(rig.gateway), 1, &batch));
+	ck_assert_uint_eq(batch.n_records, 1);
+	ck_assert_int_eq(batch.records[0].failure.code, FAIL_NO_MEMORY);
+	ck_assert_int_eq(batch.records[0].failure.component, failure_info(FAIL_NO_MEMORY)->component);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("gateway-wire");
@@ -441,6 +472,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_guest_failure, 0, ARRAY_LEN(failing));
 	tcase_add_loop_test(tc, test_unary, 0, ARRAY_LEN(unary));
 	tcase_add_test(tc, test_connect_to_a_process);
+	tcase_add_test(tc, test_no_memory_for_an_answer);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);
 }
