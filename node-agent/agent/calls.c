@@ -26,6 +26,7 @@ static bool read_call(const Croft__StageRecord *message, struct stage_record *re
 	struct stage_record told;
 
 	if (stage_record_decode(message, &told) < 0 || told.stage < STAGE_EXEC || told.stage > STAGE_PORT ||
+		told.n_alike > STAGE_ALIKE_MAX ||
 		(*told.sandbox && !id_is_valid(told.sandbox)) || (told.outcome == RESULT_FAILED) != err_is_set(&told.failure))
 		return false;
 	*ret = (struct stage_record){ .stage = told.stage,

@@ -115,9 +115,9 @@ static void count(struct calls *calls, const struct stage_record *call)
 {
 	struct row *row = row_for(calls, call, true);
 
-	if (!row)
+	if (!row || row->n == STAGE_ALIKE_MAX)
 		row = row_for(calls, call, false);
-	if (!row) {
+	if (!row || row->n == STAGE_ALIKE_MAX) {
 		calls->lost++;
 		return;
 	}

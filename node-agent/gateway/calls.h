@@ -36,7 +36,7 @@ struct calls_batch {
 	uint64_t seq; /* one more than of the batch before; the first is drawn, so that no two gateways have the same */
 	const struct stage_record *records; /* until calls_taken() */
 	size_t n_records;
-	uint64_t lost; /* calls that found no memory */
+	uint64_t lost; /* calls that found no memory, or no number that may be told */
 };
 
 /* What the agent has not taken yet where calls_again() was said, or else, CALLS_EVERY_US after the batch before was made and when

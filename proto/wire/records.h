@@ -17,6 +17,7 @@ enum outcome { RESULT_NONE, RESULT_OK, RESULT_FAILED, RESULT_SKIPPED, RESULT_MAX
 const char *outcome_name(enum outcome outcome); /* "ok", "failed", "skipped" */
 
 #define STAGE_REASON_MAX 64
+#define STAGE_ALIKE_MAX 1000000u /* calls that one record may stand for; of more none is believed */
 
 struct stage_record {
 	enum fail_stage stage;

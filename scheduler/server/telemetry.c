@@ -136,11 +136,16 @@ void telemetry_stages_loaded(struct telemetry *telemetry)
 	facts_load_end(telemetry->facts);
 }
 
+/* How many a record stands for: of calls alone there is one for many. */
+static uint64_t count_of(const struct stage_record *record)
+{
+	return fact_is_call(record->stage) ? MAX(record->n_alike, 1) : 1;
+}
+
 static void add_total(struct telemetry *telemetry, const struct stage_record *record)
 {
 	struct stage_count *count = &telemetry->totals[record->stage];
-
-	const uint64_t n = MAX(record->n_alike, 1);
+	const uint64_t n = count_of(record);
 
 	count->ok += record->outcome == RESULT_OK ? n : 0;
 	count->failed += record->outcome == RESULT_FAILED ? n : 0;
@@ -172,7 +177,7 @@ static void count_stage(struct telemetry *telemetry, const struct stage_record *
 	about.outcome = record->outcome;
 	about.code = record->failure.code;
 	about.attempt = record->attempt;
-	about.n = record->n_alike;
+	about.n = count_of(record);
 	about.trace = record->trace.trace_id;
 	about.node = about.node ? about.node : record->node; /* whose link it came over, where it came over one */
 	if (about.node && fleet_node_get(shell_fleet(telemetry->server->shell), about.node, &view) == 0) {
@@ -409,8 +414,8 @@ static void take_record(struct telemetry *telemetry, struct node_telemetry *node
 
 	switch (record->body_case) {
 	case CROFT__TELEMETRY_RECORD__BODY_STAGE:
-		if (stage_record_decode(record->stage, &stage) < 0)
-			break; /* of a later version: its number counts, its content is unknown here */
+		if (stage_record_decode(record->stage, &stage) < 0 || stage.n_alike > STAGE_ALIKE_MAX)
+			break; /* of a later version, or false: its number counts, its content is unknown here */
 		COPY(recent.what, stage_name(stage.stage));
 		COPY(recent.sandbox, stage.sandbox);
 		recent.outcome = stage.outcome;
@@ -418,7 +423,7 @@ static void take_record(struct telemetry *telemetry, struct node_telemetry *node
 		recent.code = stage.failure.code;
 		if (err_is_set(&stage.failure))
 			(void)snprintf(recent.detail, sizeof(recent.detail), "%.*s", DETAIL_SIZE - 1, stage.failure.msg);
-		recent.n = stage.n_alike;
+		recent.n = count_of(&stage);
 		if (is_told_again(node, &stage)) {
 			node->repeated++;
 			telemetry->server->counters.telemetry_repeated++;

@@ -47,9 +47,9 @@ static void tear_down(void)
 }
 
 /* As the node's gateway would: a command that failed, called under another trace; and then so many at once. */
-static void send_call(uint64_t seq, const char *trace, const char *span, uint64_t n_alike)
+static void send_stage(uint64_t seq, enum fail_stage stage, const char *trace, const char *span, uint64_t n_alike)
 {
-	struct stage_record record = { .stage = STAGE_EXEC, .outcome = RESULT_FAILED, .began_us = clock_realtime_usec(), .took_us = 7000,
+	struct stage_record record = { .stage = stage, .outcome = RESULT_FAILED, .began_us = clock_realtime_usec(), .took_us = 7000,
 		.n_alike = n_alike };
 	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
 	Croft__TelemetryBatch batch = MESSAGE(Croft__TelemetryBatch, croft__telemetry_batch__init);
@@ -58,7 +58,7 @@ static void send_call(uint64_t seq, const char *trace, const char *span, uint64_
 	(void)snprintf(record.sandbox, sizeof(record.sandbox), "%s", sandbox);
 	(void)snprintf(record.trace.trace_id, sizeof(record.trace.trace_id), "%s", trace);
 	(void)snprintf(record.trace.span_id, sizeof(record.trace.span_id), "%s", span);
-	(void)err_set_at(&record.failure, STAGE_EXEC, FAIL_GUEST_UNREACHABLE, 0, "It is silent.");
+	(void)err_set_at(&record.failure, stage, FAIL_GUEST_UNREACHABLE, 0, "It is silent.");
 	message.seq = seq;
 	message.when_us = record.began_us;
 	message.body_case = CROFT__TELEMETRY_RECORD__BODY_STAGE;
@@ -72,6 +72,11 @@ static void send_call(uint64_t seq, const char *trace, const char *span, uint64_
 		loop_for(rig.base, 5);
 	ck_assert_uint_eq(node.telemetry_acked, seq);
 	protobuf_c_message_free_unpacked(&message.stage->base, NULL);
+}
+
+static void send_call(uint64_t seq, const char *trace, const char *span, uint64_t n_alike)
+{
+	send_stage(seq, STAGE_EXEC, trace, span, n_alike);
 }
 
 static void send_exec(void)
@@ -255,7 +260,7 @@ START_TEST(for_nobody_else)
 }
 END_TEST
 
-static json_int_t failed_calls(void)
+static json_int_t failed_of(const char *name)
 {
 	struct answer answer = rig_call(&rig, "GET", "/v1/stages?window=1h", rig.keys.tenant, NULL);
 	const json_t *list = json_object_get(answer.json, "stages"), *stage;
@@ -263,10 +268,15 @@ static json_int_t failed_calls(void)
 	size_t i;
 
 	json_array_foreach(list, i, stage)
-		if (!strcmp(json_string_value(json_object_get(stage, "stage")), "exec"))
+		if (!strcmp(json_string_value(json_object_get(stage, "stage")), name))
 			failed = json_integer_value(json_object_get(stage, "failed"));
 	answer_free(&answer);
 	return failed;
+}
+
+static json_int_t failed_calls(void)
+{
+	return failed_of("exec");
 }
 
 /* What a gateway counted in one number is as many calls; what it tells again after its agent was killed is none. */
@@ -277,6 +287,12 @@ START_TEST(calls_count_once_and_as_many_as_they_are)
 	ck_assert_int_eq(failed_calls(), 1001);
 	send_call(3, CALL_TRACE, "00f067aa0ba902b7", 0);
 	send_call(4, "", "00f067aa0ba902b8", 1000);
+	ck_assert_int_eq(failed_calls(), 1001);
+	send_call(5, "", "00f067aa0ba902b9", STAGE_ALIKE_MAX + 1); /* no gateway counts so far */
+	send_call(6, "", "00f067aa0ba902ba", UINT64_C(1) << 62);
+	send_call(7, "", "00f067aa0ba902bb", UINT64_C(1) << 62);
+	send_stage(8, STAGE_PAUSE, "", "", 1000);
+	ck_assert_int_eq(failed_of("pause"), 1); /* of calls alone one stands for many */
 	ck_assert_int_eq(failed_calls(), 1001);
 	rig_stop(&rig);
 	node_close(&node);

@@ -134,6 +134,26 @@ START_TEST(more_sandboxes_than_rows)
 }
 END_TEST
 
+/* While no agent is there: what one record may not say another one does, and what none may say is told as lost. */
+START_TEST(more_calls_than_a_record_may_stand_for)
+{
+	const uint64_t n = 2 * STAGE_ALIKE_MAX + CALLS_EACH + 5;
+	struct stage_record record = { .sandbox = "aaaaaaaaaaaaaaaaaaaa", .stage = STAGE_EXEC, .outcome = RESULT_OK, .took_us = 10 };
+	struct calls_batch batch;
+	uint64_t told = 0;
+
+	for (uint64_t i = 0; i < n; i++)
+		calls_add(calls, &record);
+	ck_assert(calls_next(calls, now_us + CALLS_EVERY_US, &batch));
+	for (size_t i = 0; i < batch.n_records; i++) {
+		ck_assert_uint_le(batch.records[i].n_alike, STAGE_ALIKE_MAX);
+		told += MAX(batch.records[i].n_alike, 1);
+	}
+	ck_assert_uint_eq(batch.lost, 5);
+	ck_assert_uint_eq(told + batch.lost, n);
+}
+END_TEST
+
 START_TEST(told_again_until_it_is_taken)
 {
 	struct calls_batch first, again;
@@ -168,6 +188,7 @@ int main(void)
 	tcase_add_test(tcase, few_are_told_one_by_one);
 	tcase_add_test(tcase, a_flood_is_a_few_rows_and_an_exact_number);
 	tcase_add_test(tcase, more_sandboxes_than_rows);
+	tcase_add_test(tcase, more_calls_than_a_record_may_stand_for);
 	tcase_add_test(tcase, told_again_until_it_is_taken);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);

@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "lib/loop.h"
 #include "lib/suite.h"
+#include "wire/records.h"
 
 #define SMALL 65536u
 
@@ -330,7 +331,7 @@ START_TEST(calls_without_what_a_guest_wrote)
 	Croft__GatewayCalls calls;
 	Croft__FailureRecord failure;
 	Croft__Field field, *fields[] = { &field };
-	Croft__StageRecord good, bad_stage, bad_sandbox, *list[] = { &good, &bad_stage, &bad_sandbox };
+	Croft__StageRecord good, bad_stage, bad_sandbox, bad_number, *list[] = { &good, &bad_stage, &bad_sandbox, &bad_number };
 	Croft__TelemetryRecord *record;
 	struct bench bench;
 	uint8_t bytes[1024];
@@ -351,9 +352,10 @@ START_TEST(calls_without_what_a_guest_wrote)
 	good.trace_id = trace;
 	good.n_alike = 1000;
 	good.span_id = good.reason = good.operation = good.node = canary;
-	bad_stage = bad_sandbox = good;
+	bad_stage = bad_sandbox = bad_number = good;
 	bad_stage.stage = vmm;
 	bad_sandbox.sandbox = other;
+	bad_number.n_alike = STAGE_ALIKE_MAX + 1;
 	calls.records = list;
 	calls.n_records = ARRAY_LEN(list);
 	calls.lost = 5;
