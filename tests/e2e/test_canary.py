@@ -32,7 +32,7 @@ class Canary(unittest.TestCase):
         kernel = self.stack.dir / "vmlinux"
         shutil.copy(st.CACHE / "guest-kernel/vmlinux", kernel)
         kernel.chmod(0o644)
-        node = self.stack.node(groups=kvm_groups(), options={"guest-kernel": kernel, "guest-canary-period": "10s"})
+        node = self.stack.node(groups=kvm_groups(), options={"guest-kernel": kernel, "guest-canary-period": "20s"})
         wait_for("the first canary", BOOT, lambda: self.stack.vmm_pids())
         wait_for("it is gone", 30 * PATIENCE, lambda: not self.stack.vmm_pids() and not (node.run / "ca4a7000").exists())
 

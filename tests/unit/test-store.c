@@ -330,7 +330,7 @@ static void *write_beside(void *user)
 
 	(void)snprintf(path, sizeof(path), "%s/store.db", f->dir);
 	ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
-	(void)sqlite3_busy_timeout(db, 1000);
+	(void)sqlite3_busy_timeout(db, 30000); /* a commit may wait for a slow disk */
 	while (!atomic_load(&f->stop)) {
 		ck_assert_int_eq(sqlite3_exec(db, "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS other (n INTEGER); "
 						  "INSERT INTO other VALUES (1);", NULL, NULL, NULL), SQLITE_OK);
