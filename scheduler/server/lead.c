@@ -21,6 +21,10 @@
 #include "server/server.h"
 
 #define RUN_KEY "run/%016" PRIx64
+/* The sum of a run's raises: less than a restore begins above its backup (65,536), so that a hostile node does not get the
+ * fleet out of a restore's reach. In a store that was restored it is more: that fleet may have been raised by many runs. */
+#define RAISE_MAX (UINT64_C(1) << 15)
+#define RAISE_RESTORED_MAX (UINT64_C(1) << 24)
 
 /* A file that was copied has another inode or was born at another time; one that was moved with its disk has not. The
  * machine is asked for as well, where it says who it is: a disk can be copied whole. */
@@ -168,9 +172,12 @@ static bool has_raised(const struct server *server, const char *node)
 int lead_raise(struct server *server, const char *node, uint64_t epoch, struct ops *ops, struct lead_raise **ret,
 	struct err *reterr)
 {
+	const uint64_t before = server->epoch, from = MAX(server->raising, before);
+	const uint64_t most = server->restored_us ? RAISE_RESTORED_MAX : RAISE_MAX;
 	struct lead_raise *raise;
-	uint64_t before = server->epoch;
 
+	if (epoch - from > most - MIN(server->raised_sum, most))
+		return err_set(reterr, FAIL_STALE_EPOCH, 0, "The node names an epoch that no restore explains.");
 	if (server->n_raises == LEAD_RAISES_MAX)
 		return err_set(reterr, FAIL_STALE_EPOCH, 0, "The scheduler has raised its epoch for %u nodes already.",
 			LEAD_RAISES_MAX);
@@ -184,6 +191,8 @@ int lead_raise(struct server *server, const char *node, uint64_t epoch, struct o
 	raise->mark = server->runs.list[server->runs.n - 1];
 	raise->mark.epoch = epoch;
 	raise->mark.is_first = raise->mark.is_copy = false;
+	server->raised_sum += epoch - from;
+	server->raising = epoch;
 	server->epoch = epoch;
 	server_put_meta(server, ops);
 	server->epoch = before;
@@ -197,8 +206,11 @@ void lead_raised(const struct err *err, void *user)
 	CLEANUP_FREE struct lead_raise *raise = user;
 	struct server *server = raise->server;
 
-	if (err || raise->mark.epoch <= server->epoch)
+	if (err) { /* nothing of what was on its way is in the store; who asked may ask again */
+		server->raising = server->epoch;
+		server->n_raises = 0;
 		return;
+	}
 	server->epoch = raise->mark.epoch;
 	if (runs_add(&server->runs, &raise->mark) < 0)
 		log_warn("no memory for the mark of this epoch: the store has it");

@@ -19,8 +19,8 @@ struct lead_raise {
 /* Takes an epoch above all of this store, durable before anything is said with it. */
 int lead_begin(struct server *server, struct err *reterr);
 /* The same run goes on with a higher epoch once `ops` is durable and lead_raised() was called, which frees what this gives;
- * until then nothing is said with it. A run does it once for a node, and LEAD_RAISES_MAX times in all: each leaves a mark.
- * STALE_EPOCH, NO_MEMORY. */
+ * until then nothing is said with it. A run does it once for a node, and LEAD_RAISES_MAX times in all: each leaves a mark. `epoch` is above all that are on
+ * their way already; by how much in all is bounded. STALE_EPOCH, NO_MEMORY. */
 int lead_raise(struct server *server, const char *node, uint64_t epoch, struct ops *ops, struct lead_raise **ret, struct err *reterr);
 void lead_raised(const struct err *err, void *user); /* shell_done */
 /* The last that is written: whoever opens this store next may be anywhere. */

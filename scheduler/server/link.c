@@ -20,7 +20,6 @@
 #define SWEEP_SEC 3600
 /* That a node may claim: numbers of changes have the epoch in their upper half. */
 #define EPOCH_MAX (UINT64_C(1) << 31)
-#define RAISE_MAX (UINT64_C(1) << 20) /* above the 65,536 by which a restore begins above its backup */
 
 /* ---- sessions ---- */
 struct session *link_session(const struct link *link, uint64_t number)
@@ -190,9 +189,9 @@ static int raise_epoch(struct call *call, uint64_t highest, struct ops *ops, str
 {
 	struct server *server = call->link->server;
 
-	if (highest <= server->epoch)
-		return 0;
-	if (highest >= EPOCH_MAX || highest - server->epoch > RAISE_MAX)
+	if (highest <= MAX(server->epoch, server->raising))
+		return 0; /* the hello is behind what is on its way to the store, and so is its welcome */
+	if (highest >= EPOCH_MAX)
 		return err_set(reterr, FAIL_FRAME_INVALID, ERANGE,
 			"highest_epoch is no epoch that a scheduler made");
 	return lead_raise(server, call->message.id, highest + 1, ops, ret, reterr);

@@ -65,6 +65,8 @@ struct server {
 	char run[ID_SIZE];      /* of this process */
 	int64_t restored_us;    /* 0: the lineage was made by init */
 	uint64_t epoch;
+	uint64_t raising; /* the highest epoch that is on its way to the store; else at most `epoch` */
+	uint64_t raised_sum; /* by how much this run has raised it */
 	char raised_by[LEAD_RAISES_MAX][ID_SIZE]; /* nodes for which this run has raised it */
 	unsigned int n_raises;
 	struct runs runs; /* that have led this store; the last one is this */

@@ -4,10 +4,13 @@
  * obeyed that one (docs/decisions/0023).
  */
 #include <fcntl.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "lib/loop.h"
 #include "lib/suite.h"
 #include "test-api-rig.h"
 
@@ -47,6 +50,63 @@ START_TEST(test_epoch_is_above_what_nodes_know)
 }
 END_TEST
 
+/* A scheduler that was started again listens elsewhere; a token says where. */
+static void call_again(struct fake_node *node, struct rig *rig)
+{
+	struct fake_node other;
+
+	node_token(&other, rig, rig->keys.provider);
+	memcpy(node->address, other.address, sizeof(node->address));
+	node_close(node);
+	node->refused = false;
+	node_connect(node);
+}
+
+/* Two at once, the higher one first: what is durable in the end is the higher one. */
+START_TEST(test_epochs_that_come_together)
+{
+	struct fake_node high, low;
+	sqlite3 *db = NULL;
+	char path[128];
+	struct rig rig;
+	uint64_t epoch;
+
+	rig_open(&rig);
+	node_join(&high, &rig);
+	node_join(&low, &rig);
+	epoch = rig.server->epoch;
+	memset(&high.leader, 0, sizeof(high.leader));
+	memset(&low.leader, 0, sizeof(low.leader));
+	high.highest_epoch = epoch + 1000;
+	low.highest_epoch = epoch + 500;
+	(void)snprintf(path, sizeof(path), "%s/store.db", rig.dir);
+	ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK); /* holds the store up, so that both are on their way */
+	(void)sqlite3_busy_timeout(db, 10000);
+	ck_assert_int_eq(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+	node_send_hello(&high);
+	loop_for(rig.base, 300);
+	node_send_hello(&low);
+	loop_for(rig.base, 300);
+	ck_assert_uint_eq(rig.server->epoch, epoch); /* nothing is said with what is not durable */
+	ck_assert_int_eq(sqlite3_exec(db, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+	(void)sqlite3_close(db);
+	for (int i = 0; i < 500 && rig.server->epoch == epoch; i++)
+		loop_for(rig.base, 10);
+	ck_assert_uint_eq(rig.server->epoch, epoch + 1001);
+	ck_assert(!high.refused && !low.refused);
+	loop_for(rig.base, 200);
+	rig_stop(&rig);
+	rig_start(&rig);
+	ck_assert_uint_eq(rig.server->epoch, epoch + 1002);
+	call_again(&high, &rig);
+	call_again(&low, &rig);
+	ck_assert(high.welcome && low.welcome);
+	node_close(&high);
+	node_close(&low);
+	rig_close(&rig);
+}
+END_TEST
+
 /* The store as it was, under another name or back in its place. */
 static void copy_store(const struct rig *rig, const char *from, const char *to)
 {
@@ -58,18 +118,6 @@ static void copy_store(const struct rig *rig, const char *from, const char *to)
 	ck_assert_int_eq(file_read(path, 64 << 20, &data, &size), 0);
 	(void)snprintf(path, sizeof(path), "%s/%s", rig->dir, to);
 	ck_assert_int_eq(file_replace(path, data, size, 0600), 0);
-}
-
-/* A scheduler that was started again listens elsewhere; a token says where. */
-static void call_again(struct fake_node *node, struct rig *rig)
-{
-	struct fake_node other;
-
-	node_token(&other, rig, rig->keys.provider);
-	memcpy(node->address, other.address, sizeof(node->address));
-	node_close(node);
-	node->refused = false;
-	node_connect(node);
 }
 
 static void expect_split(struct rig *rig, struct fake_node *node, const char *first)
@@ -205,6 +253,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_epoch_is_above_what_nodes_know);
+	tcase_add_test(tc, test_epochs_that_come_together);
 	tcase_add_loop_test(tc, test_a_copied_scheduler_is_told_apart, 0, 3);
 	tcase_add_test(tc, test_a_copy_of_a_running_scheduler_is_told_apart);
 	suite_add_tcase(suite, tc);
