@@ -60,15 +60,20 @@ static void watch_oom(struct server *server)
 		log_error("cannot watch for want of memory", "errno", strerrorname_np(-r));
 }
 
-/* Comes back only where the loop cannot go on, which is tried again. */
-static void serve(struct server *server)
+static void listen_for_host(struct server *server)
 {
 	int fd = listen_vsock(), r = fd < 0 ? fd : server_listen(server, fd);
 
 	if (r < 0)
 		log_error("cannot listen on vsock", "errno", strerrorname_np(-r));
+}
+
+/* Where the loop cannot go on, that is tried again. */
+static void serve(struct server *server)
+{
 	for (;;) {
-		r = server_turn(server, -1);
+		int r = server_turn(server, -1);
+
 		if (r < 0) {
 			log_error("the loop failed", "errno", strerrorname_np(-r));
 			pause_ms(1000);
@@ -107,6 +112,7 @@ int main(void)
 	}
 	server.group_fd = group_fd;
 	server.failure = err_is_set(&failure) ? &failure : NULL;
+	listen_for_host(&server); /* before the hello: who hears it calls at once */
 	hello_send(server.failure);
 	watch_oom(&server);
 	serve(&server);
