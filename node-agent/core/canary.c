@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The node's own test VM: without image and disk, through the same acts as any start (slot, control group, jail, kernel,
- * croft-guest's hello), at most once in canary_usec, and not where a sandbox booted meanwhile. A node whose canary fails is
- * not placed on until one boots, or a sandbox does. Before the first is decided nothing is held against the node. What says nothing of the host (it is full) decides nothing.
+ * croft-guest's hello), at most once in canary_usec, and not where a sandbox booted meanwhile, nor where there is no room for
+ * one more sandbox. Where one fails another is tried soon; a node on which that fails too is not placed on until one boots,
+ * or a sandbox does. Before the first is decided nothing is held against the node. What says nothing of the host (it is
+ * full) decides nothing.
  *
  *   idle -> clearing (a former agent's) -> network -> spawn -> boot -> clearing -> idle
  *
@@ -17,6 +19,7 @@
 #define RUN_NAME "ca4a7000"
 #define MEMORY_MIB 128
 #define CLEAR_TRIES 3
+#define AGAIN_USEC (10 * USEC_PER_SEC) /* after a first failure */
 
 static bool failed(const struct err *err)
 {
@@ -39,19 +42,29 @@ static struct sv_action *emit(struct supervisor *sv, enum sv_action_type type)
 	return action;
 }
 
+/* NULL: no memory. */
+static struct sandbox_spec *spec_of(struct supervisor *sv)
+{
+	struct sandbox_spec *spec = spec_new();
+
+	if (!spec) {
+		sv->out->no_memory = true;
+		return NULL;
+	}
+	spec->vcpus = 1;
+	spec->memory_mib = MEMORY_MIB;
+	return spec;
+}
+
 static void emit_with_spec(struct supervisor *sv, enum sv_action_type type)
 {
 	struct sv_action *action = emit(sv, type);
 
 	if (!action)
 		return;
-	action->spec = spec_new();
-	if (!action->spec) {
-		sv->out->no_memory = true;
+	action->spec = spec_of(sv);
+	if (!action->spec)
 		return;
-	}
-	action->spec->vcpus = 1;
-	action->spec->memory_mib = MEMORY_MIB;
 	action->vmm = sv->canary.vmm;
 	if (type == SV_DO_START_VMM)
 		action->lease = (struct sv_lease){ .length_ms = (uint32_t)(sv->canary.patience_usec / USEC_PER_MSEC),
@@ -65,14 +78,20 @@ static void decide(struct supervisor *sv, const struct err *failure)
 	struct sv_canary *canary = &sv->canary;
 	bool was_failed = canary->verdict.code == FAIL_CANARY_FAILED;
 
+	bool is_first = !was_failed && !canary->is_doubted;
+
+	canary->is_doubted = false;
 	if (failed(failure) && failure_info(failure->code)->class == CLASS_CAPACITY)
-		failure = was_failed ? &canary->verdict : NULL; /* as it was */
+		return;
+	if (failed(failure) && is_first) {
+		canary->is_doubted = true;
+		sv_emit_event(sv, "canary-again", NULL, failure);
+		return;
+	}
 	if (was_failed != failed(failure)) {
 		sv->capacity_changed = true;
 		canary->is_news = true;
 	}
-	if (failed(failure) && failure == &canary->verdict)
-		return;
 	canary->verdict = (struct err)ERR_NULL;
 	if (!failed(failure)) {
 		if (was_failed)
@@ -136,10 +155,24 @@ static void finish(struct supervisor *sv, const struct err *failure)
 	clear(sv, false);
 }
 
+/* It is in no sum of what the node has given away: where it does not fit it would take from a sandbox. */
+static bool fits(struct supervisor *sv)
+{
+	struct sandbox_spec *spec = sv->has_capacity ? spec_of(sv) : NULL;
+	bool is_fit = !spec || sv_has_room(sv, spec);
+
+	spec_unref(spec);
+	return is_fit;
+}
+
 static void begin(struct supervisor *sv)
 {
 	struct sv_canary *canary = &sv->canary;
 
+	if (!fits(sv)) {
+		wait_for(sv, CANARY_IDLE, sv->config.canary_usec);
+		return;
+	}
 	canary->number++;
 	canary->began_usec = sv->now.mono_usec;
 	canary->tries = 0;
@@ -164,6 +197,8 @@ static void cleared(struct supervisor *sv)
 	}
 	canary->state = CANARY_IDLE;
 	canary->deadline_usec = MAX(canary->began_usec + sv->config.canary_usec, sv->now.mono_usec + USEC_PER_SEC);
+	if (canary->is_doubted)
+		canary->deadline_usec = MIN(canary->deadline_usec, sv->now.mono_usec + AGAIN_USEC);
 }
 
 static void on_removed(struct supervisor *sv, const struct err *err)

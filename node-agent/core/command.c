@@ -185,6 +185,14 @@ static int admit(
 	return r < 0 ? r : check_room(sv, command->spec, &used, reterr);
 }
 
+bool sv_has_room(const struct supervisor *sv, const struct sandbox_spec *spec)
+{
+	struct usage used;
+
+	usage_sum(sv, &used);
+	return check_room(sv, spec, &used, NULL) == 0;
+}
+
 int sv_admit_wake(const struct supervisor *sv, const struct sv_sandbox *sandbox, struct err *reterr)
 {
 	const struct node_capacity *capacity = &sv->capacity.capacity;

@@ -84,6 +84,7 @@ struct sv_canary {
 	struct sv_vmm_id vmm;
 	struct err verdict;    /* FAIL_NONE: the last one booted */
 	bool is_before;        /* what is cleared away is a former one's */
+	bool is_doubted;       /* the last one failed, and that decides nothing until the next does too */
 	bool is_news;          /* the verdict is another, and not told yet */
 	uint32_t tries;        /* of a removal */
 };
@@ -245,6 +246,8 @@ void sv_on_create(struct supervisor *sv, const struct create_command *command);
 void sv_on_destroy(struct supervisor *sv, const struct destroy_command *command);
 void sv_on_update(struct supervisor *sv, const struct update_command *command);
 bool sv_is_overtaken(const struct sv_sandbox *sandbox, uint64_t number);
+/* Whether a new one of that size would find room. */
+bool sv_has_room(const struct supervisor *sv, const struct sandbox_spec *spec);
 /* Whether there is room for it to wake. CAPACITY_STALE, what makes the node unschedulable. */
 int sv_admit_wake(const struct supervisor *sv, const struct sv_sandbox *sandbox, struct err *reterr);
 void sv_update_undo(struct sv_sandbox *sandbox); /* it could not be journalled */

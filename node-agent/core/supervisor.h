@@ -71,7 +71,7 @@ struct sv_config {
 	int64_t stop_grace_usec; /* 0: SIGKILL at once (nothing of the guest is kept); else power button first */
 	int64_t kill_timeout_usec; /* 10 s: STOP_TIMEOUT is reported, and SIGKILL is sent again */
 	int64_t remove_retry_usec; /* 5 s */
-	int64_t canary_usec; /* 0: none; else at most one test VM in so long */
+	int64_t canary_usec; /* 0: none; else at most one test VM in so long, two where the first fails */
 	int64_t pause_timeout_usec; /* 300 s: PAUSE_FAILED; until a snapshot is written, and until a VM that was not thaws */
 	int64_t keep_usec; /* 60 s: how long a failed start's disk waits for the next attempt; 0: not at all */
 	bool pauses; /* the shell can take snapshots and restore them: said in the hello */
