@@ -2,82 +2,19 @@
  *
  * See rollups.h. The loop collects changes, marks and numbers in a struct flush; the thread alone touches the database.
  */
-#include "server/rollups.h"
+#include "server/rollups-private.h"
 
 #include <errno.h>
 #include <event2/event.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/queue.h>
-
-#include "base/table.h"
-#include "server/worker.h"
 
 #define FLUSH_S 2
 #define CHANGES_MAX 65536u /* of one flush: over that it goes at once */
 #define FLUSHES_MAX 8u     /* that wait for the thread: over that stages are lost */
 #define MARK_KEEP_US (60 * USEC_PER_SEC) /* of a sandbox that is over; longer than any commit takes */
 #define EXPIRE_EVERY_US (60 * USEC_PER_SEC)
-#define FEW_KINDS 4
-
-struct kind_entry {
-	struct rollup_kind kind;
-	uint32_t number;
-	UT_hash_handle hh;
-};
-
-struct mark_entry {
-	struct rollup_mark mark;
-	bool is_dirty;
-	UT_hash_handle hh;
-};
-
-struct heard_entry {
-	char node[ID_SIZE];
-	uint64_t seq;
-	bool is_dirty;
-	UT_hash_handle hh;
-};
-
-struct flush {
-	STAILQ_ENTRY(flush) link;
-	struct rollups *rollups;
-	struct rollup_change *changes;
-	size_t n_changes, room;
-	const struct kind_entry **kinds; /* that are new */
-	struct rollup_mark *marks;
-	struct heard_entry *heard;
-	size_t n_kinds, n_marks, n_heard;
-	int64_t now_us, sure_us;
-	struct err err;
-	bool is_done;
-};
-STAILQ_HEAD(flush_list, flush);
-
-struct rollups {
-	struct server *server;
-	struct worker *worker;
-	struct event *timer;
-	struct kind_entry *kinds;
-	uint32_t last_kind;
-	uint32_t first_new_kind; /* those from here on are not written yet */
-	struct mark_entry *marks;
-	struct heard_entry *heard;
-	struct rollup_change *changes;
-	size_t n_changes, room;
-	struct flush_list flushes; /* with the thread, or waiting for it */
-	size_t n_flushes;
-	LIST_HEAD(, question) questions;
-	int64_t sure_us;
-	uint64_t n_lost;
-	int64_t lost_until_us;
-	bool is_failing;
-
-	/* the thread's */
-	struct rollup_db *db;
-	int64_t expired_us, since_us;
-};
 
 /* ---- in the thread ---- */
 struct item {
@@ -449,103 +386,6 @@ void rollups_hear(struct rollups *rollups, const char *node, uint64_t seq)
 	set_heard(rollups, node, seq, true);
 }
 
-/* ---- questions ---- */
-
-struct question {
-	LIST_ENTRY(question) link;
-	struct rollups *rollups;
-	struct rollup_range range;
-	uint8_t *takes;
-	uint32_t few[FEW_KINDS];
-	struct rate_sums sums;
-	struct rollups_answer answer;
-	int64_t since_us;
-	void (*done)(const struct rollups_answer *answer, void *user);
-	void *user;
-};
-
-static void question_free(struct question *question)
-{
-	LIST_REMOVE(question, link);
-	free(question->takes);
-	free(question);
-}
-
-static void work_question(void *arg)
-{
-	struct question *question = arg;
-	struct rollups_answer *answer = &question->answer;
-
-	answer->r = rollup_db_read(question->rollups->db, &question->range, &question->sums, &answer->n_rows,
-		&answer->rates.is_complete, &answer->err);
-	rates_of_sums(&question->sums, &answer->rates);
-	question->since_us = question->rollups->since_us;
-}
-
-static void done_question(void *arg)
-{
-	struct question *question = arg;
-	const struct rollups *rollups = question->rollups;
-	struct rollups_answer *answer = &question->answer;
-
-	answer->rates.n_dropped = rollups->n_lost;
-	answer->rates.is_complete = answer->rates.is_complete && answer->from_us >= question->since_us &&
-				    rollups->lost_until_us < answer->from_us;
-	question->done(answer, question->user);
-	question_free(question);
-}
-
-static void choose_kinds(const struct rollups *rollups, const struct facts_filter *filter, struct question *question)
-{
-	size_t n = 0;
-
-	for (const struct kind_entry *kind = rollups->kinds; kind; kind = kind->hh.next) {
-		if (kind->kind.grain != question->range.grain || !rollup_takes(filter, &kind->kind))
-			continue;
-		question->takes[kind->number / 8] |= (uint8_t)(1u << kind->number % 8);
-		if (n < FEW_KINDS)
-			question->few[n] = kind->number;
-		n++;
-	}
-	question->range.takes = question->takes;
-	question->range.n_kinds = n;
-	question->range.kinds = n <= FEW_KINDS ? question->few : NULL;
-}
-
-int rollups_ask(struct rollups *rollups, const struct facts_filter *filter, bool sees_all, int64_t now_us,
-	void (*done)(const struct rollups_answer *answer, void *user), void *user, struct err *reterr)
-{
-	const enum rollup_level level = rollup_level_for(now_us - filter->from_us);
-	const enum rollup_grain grain = rollup_grain_for(filter, sees_all);
-	const int64_t step_us = rollup_spans[level].step_us;
-	struct question *question;
-	int r;
-
-	if (grain == ROLLUP_GRAIN_MAX_)
-		return -ENOTSUP;
-	question = calloc(1, sizeof(*question));
-	if (question)
-		question->takes = calloc(rollups->last_kind / 8 + 1, 1);
-	if (!question || !question->takes) {
-		free(question);
-		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for sums");
-	}
-	LIST_INSERT_HEAD(&rollups->questions, question, link);
-	question->rollups = rollups;
-	question->done = done;
-	question->user = user;
-	question->range = (struct rollup_range){ .level = level, .grain = grain, .from = MAX(filter->from_us, 0) / step_us,
-		.to = now_us / step_us + 1, .max_rows = ROLLUPS_ROWS_MAX };
-	question->answer.from_us = question->range.from * step_us;
-	question->answer.step_us = step_us;
-	choose_kinds(rollups, filter, question);
-	rollups_flush(rollups, now_us);
-	r = worker_add(rollups->worker, work_question, done_question, question, reterr);
-	if (r < 0)
-		question_free(question);
-	return r;
-}
-
 /* ---- life ---- */
 
 static void load_kind(uint32_t number, const struct rollup_kind *kind, void *user)
@@ -676,7 +516,7 @@ void rollups_free(struct rollups *rollups)
 		return;
 	worker_free(rollups->worker);
 	while (!LIST_EMPTY(&rollups->questions)) /* whoever asked is gone */
-		question_free(LIST_FIRST(&rollups->questions));
+		rollups_question_free(LIST_FIRST(&rollups->questions));
 	if (rollups->db)
 		finish(rollups);
 	rollup_db_close(rollups->db);

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Questions to the sums; see rollups.h. The thread reads, the loop answers.
+ */
+#include <errno.h>
+
+#include "server/rollups-private.h"
+
+#define FEW_KINDS 4
+
+struct question {
+	LIST_ENTRY(question) link;
+	struct rollups *rollups;
+	struct rollup_range range;
+	uint8_t *takes;
+	uint32_t few[FEW_KINDS];
+	struct rate_sums sums;
+	struct rollups_answer answer;
+	int64_t since_us;
+	void (*done)(const struct rollups_answer *answer, void *user);
+	void *user;
+};
+
+void rollups_question_free(struct question *question)
+{
+	LIST_REMOVE(question, link);
+	free(question->takes);
+	free(question);
+}
+
+static void work_question(void *arg)
+{
+	struct question *question = arg;
+	struct rollups_answer *answer = &question->answer;
+
+	answer->r = rollup_db_read(question->rollups->db, &question->range, &question->sums, &answer->n_rows,
+		&answer->rates.is_complete, &answer->err);
+	rates_of_sums(&question->sums, &answer->rates);
+	question->since_us = question->rollups->since_us;
+}
+
+static void done_question(void *arg)
+{
+	struct question *question = arg;
+	const struct rollups *rollups = question->rollups;
+	struct rollups_answer *answer = &question->answer;
+
+	answer->rates.n_dropped = rollups->n_lost;
+	answer->rates.is_complete = answer->rates.is_complete && answer->from_us >= question->since_us &&
+				    rollups->lost_until_us < answer->from_us;
+	question->done(answer, question->user);
+	rollups_question_free(question);
+}
+
+static void choose_kinds(const struct rollups *rollups, const struct facts_filter *filter, struct question *question)
+{
+	size_t n = 0;
+
+	for (const struct kind_entry *kind = rollups->kinds; kind; kind = kind->hh.next) {
+		if (kind->kind.grain != question->range.grain || !rollup_takes(filter, &kind->kind))
+			continue;
+		question->takes[kind->number / 8] |= (uint8_t)(1u << kind->number % 8);
+		if (n < FEW_KINDS)
+			question->few[n] = kind->number;
+		n++;
+	}
+	question->range.takes = question->takes;
+	question->range.n_kinds = n;
+	question->range.kinds = n <= FEW_KINDS ? question->few : NULL;
+}
+
+int rollups_ask(struct rollups *rollups, const struct facts_filter *filter, bool sees_all, int64_t now_us,
+	void (*done)(const struct rollups_answer *answer, void *user), void *user, struct err *reterr)
+{
+	const enum rollup_level level = rollup_level_for(now_us - filter->from_us);
+	const enum rollup_grain grain = rollup_grain_for(filter, sees_all);
+	const int64_t step_us = rollup_spans[level].step_us;
+	struct question *question;
+	int r;
+
+	if (grain == ROLLUP_GRAIN_MAX_)
+		return -ENOTSUP;
+	question = calloc(1, sizeof(*question));
+	if (question)
+		question->takes = calloc(rollups->last_kind / 8 + 1, 1);
+	if (!question || !question->takes) {
+		free(question);
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for sums");
+	}
+	LIST_INSERT_HEAD(&rollups->questions, question, link);
+	question->rollups = rollups;
+	question->done = done;
+	question->user = user;
+	question->range = (struct rollup_range){ .level = level, .grain = grain, .from = MAX(filter->from_us, 0) / step_us,
+		.to = now_us / step_us + 1, .max_rows = ROLLUPS_ROWS_MAX };
+	question->answer.from_us = question->range.from * step_us;
+	question->answer.step_us = step_us;
+	choose_kinds(rollups, filter, question);
+	rollups_flush(rollups, now_us);
+	r = worker_add(rollups->worker, work_question, done_question, question, reterr);
+	if (r < 0)
+		rollups_question_free(question);
+	return r;
+}
