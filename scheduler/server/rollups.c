@@ -294,7 +294,7 @@ static void add(struct rollups *rollups, const struct stage_fact *fact, struct r
 		lose(rollups, 1, fact->when_us);
 	rollups->changes[rollups->n_changes++] = change;
 	if (rollups->n_changes == CHANGES_MAX)
-		rollups_flush(rollups, MAX(rollups->sure_us + MARK_KEEP_US, fact->when_us));
+		rollups_flush(rollups, clock_realtime_usec());
 }
 
 void rollups_add(struct rollups *rollups, const struct stage_fact *fact)

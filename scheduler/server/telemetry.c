@@ -18,6 +18,7 @@
 #include "telemetry/histogram.h"
 
 #define DETAIL_SIZE 120
+#define AHEAD_US (60 * USEC_PER_SEC) /* that a node's clock may be of this one */
 
 #define COPY(to, from) ((void)snprintf(to, sizeof(to), "%s", from))
 
@@ -171,7 +172,7 @@ static void count_stage(struct telemetry *telemetry, const struct stage_record *
 
 	if ((unsigned int)record->stage >= STAGE_MAX_)
 		return;
-	about.when_us = record->began_us;
+	about.when_us = MIN(record->began_us, clock_realtime_usec() + AHEAD_US); /* what is kept is not a node's to say */
 	about.took_us = record->took_us;
 	about.stage = record->stage;
 	about.outcome = record->outcome;

@@ -302,6 +302,45 @@ START_TEST(thirty_days)
 }
 END_TEST
 
+/* ---- what is kept ---- */
+
+static struct rollups_counts flush_at(int64_t now_us)
+{
+	struct rollups_counts counts;
+
+	rollups_settle(rig.server->rollups, &counts); /* what the clock handed over */
+	rollups_flush(rig.server->rollups, now_us);
+	rollups_settle(rig.server->rollups, &counts);
+	return counts;
+}
+
+/* A stage in the year to come is one of today, and goes when those go. */
+START_TEST(a_node_whose_clock_is_ahead)
+{
+	const int64_t now_us = clock_realtime_usec();
+	struct fleet_of_days days = { .nodes = 1 };
+
+	one_start(&days, 0, now_us + 400 * DAY);
+	ck_assert_uint_gt(flush_at(now_us).rows, 0);
+	ck_assert_uint_eq(flush_at(now_us + 91 * DAY).rows, 0);
+}
+END_TEST
+
+/* When so much came that it goes to the thread at once, that is now, whatever its stages say. */
+START_TEST(a_flush_has_the_schedulers_clock)
+{
+	const int64_t now_us = clock_realtime_usec();
+	const struct stage_fact ahead = { .when_us = now_us + 400 * DAY, .stage = STAGE_VMM, .outcome = RESULT_OK };
+	struct rollups_counts counts;
+
+	for (unsigned int i = 0; i < 65536; i++)
+		rollups_add(rig.server->rollups, &ahead);
+	rollups_settle(rig.server->rollups, &counts);
+	ck_assert_uint_gt(counts.rows, 0);
+	ck_assert(!rollups_has_ended(rig.server->rollups, now_us + DAY));
+}
+END_TEST
+
 /* Nothing of who ran what where becomes a series, however many there are and whatever their names. */
 START_TEST(series_are_those_of_the_tables)
 {
@@ -346,6 +385,8 @@ int main(void)
 	tcase_add_test(tcase, sums_say_what_the_single_stages_say);
 	tcase_add_test(tcase, what_was_not_written_is_summed_at_the_next_start);
 	tcase_add_test(tcase, thirty_days);
+	tcase_add_test(tcase, a_node_whose_clock_is_ahead);
+	tcase_add_test(tcase, a_flush_has_the_schedulers_clock);
 	tcase_add_test(tcase, series_are_those_of_the_tables);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
