@@ -16,7 +16,7 @@ struct question {
 	uint32_t few[FEW_KINDS];
 	struct rate_sums sums;
 	struct rollups_answer answer;
-	int64_t since_us;
+	int64_t since_us, wanted_us;
 	void (*done)(const struct rollups_answer *answer, void *user);
 	void *user;
 };
@@ -36,7 +36,12 @@ static void work_question(void *arg)
 	answer->r = rollup_db_read(question->rollups->db, &question->range, &question->sums, &answer->n_rows,
 		&answer->rates.is_complete, &answer->err);
 	rates_of_sums(&question->sums, &answer->rates);
-	question->since_us = question->rollups->since_us;
+	if (question->wanted_us < answer->from_us) { /* what is too old, and not expired yet, is not read */
+		const int64_t oldest = rollup_db_oldest(question->rollups->db, question->range.level);
+
+		answer->rates.is_complete = answer->rates.is_complete && (oldest < 0 || oldest >= question->range.from);
+	}
+	question->since_us = question->rollups->kept.since_us[question->range.level];
 }
 
 static void done_question(void *arg)
@@ -46,7 +51,7 @@ static void done_question(void *arg)
 	struct rollups_answer *answer = &question->answer;
 
 	answer->rates.n_dropped = rollups->n_lost;
-	answer->rates.is_complete = answer->rates.is_complete && answer->from_us >= question->since_us &&
+	answer->rates.is_complete = answer->rates.is_complete && question->wanted_us >= question->since_us &&
 				    rollups->lost_until_us < answer->from_us;
 	question->done(answer, question->user);
 	rollups_question_free(question);
@@ -75,6 +80,7 @@ int rollups_ask(struct rollups *rollups, const struct facts_filter *filter, bool
 	const enum rollup_level level = rollup_level_for(now_us - filter->from_us);
 	const enum rollup_grain grain = rollup_grain_for(filter, sees_all);
 	const int64_t step_us = rollup_spans[level].step_us;
+	const int64_t from_us = MAX(filter->from_us, now_us - rollup_spans[level].keep_us); /* before that there is no row */
 	struct question *question;
 	int r;
 
@@ -91,8 +97,9 @@ int rollups_ask(struct rollups *rollups, const struct facts_filter *filter, bool
 	question->rollups = rollups;
 	question->done = done;
 	question->user = user;
-	question->range = (struct rollup_range){ .level = level, .grain = grain, .from = MAX(filter->from_us, 0) / step_us,
+	question->range = (struct rollup_range){ .level = level, .grain = grain, .from = from_us / step_us,
 		.to = now_us / step_us + 1, .max_rows = ROLLUPS_ROWS_MAX };
+	question->wanted_us = MAX(filter->from_us, 1);
 	question->answer.from_us = question->range.from * step_us;
 	question->answer.step_us = step_us;
 	choose_kinds(rollups, filter, question);

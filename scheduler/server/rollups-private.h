@@ -44,6 +44,12 @@ struct flush {
 };
 STAILQ_HEAD(flush_list, flush);
 
+/* What the file has rows of. */
+struct kept {
+	int64_t expired_us; /* it was looked through then */
+	int64_t since_us[ROLLUP_LEVEL_MAX_]; /* nothing of that level is missing from then on */
+};
+
 struct rollups {
 	struct server *server;
 	struct worker *worker;
@@ -59,13 +65,15 @@ struct rollups {
 	size_t n_flushes;
 	LIST_HEAD(, question) questions;
 	int64_t sure_us;
+	int64_t begun_us; /* of what was before, nothing was heard */
 	uint64_t n_lost;
 	int64_t lost_until_us;
 	bool is_failing;
 
 	/* the thread's */
 	struct rollup_db *db;
-	int64_t expired_us, since_us;
+	struct kept kept;
+	uint64_t bytes_max;
 };
 
 void rollups_question_free(struct question *question);

@@ -75,24 +75,36 @@ static int write_sums(struct rollup_db *db, const struct flush *flush, struct er
 	return r;
 }
 
-/* What is too old goes, and of the hours the oldest day as long as all of it is too large. */
-static int expire(struct rollups *rollups, int64_t now_us, struct err *reterr)
+/* The first bucket of a level that stays: by its age; where all of it is too large, its oldest 32nd goes too. */
+static int64_t first_kept(enum rollup_level level, int64_t oldest, int64_t now_us, bool is_large)
 {
+	const struct rollup_span *span = &rollup_spans[level];
+	const int64_t now = now_us / span->step_us, aged = (now_us - span->keep_us) / span->step_us;
+	const int64_t from = MAX(oldest, aged);
+
+	return is_large ? MIN(from + (now - from) / 32 + 1, now) : aged;
+}
+
+/* *kept is what is there when the transaction is. */
+static int expire(struct rollups *rollups, int64_t now_us, struct kept *kept, struct err *reterr)
+{
+	const bool is_large = rollup_db_size(rollups->db) > rollups->bytes_max;
 	int r = 0;
 
-	if (now_us - rollups->expired_us < EXPIRE_EVERY_US)
+	if (now_us - kept->expired_us < EXPIRE_EVERY_US && !is_large)
 		return 0;
-	rollups->expired_us = now_us;
-	for (enum rollup_level level = 0; level < ROLLUP_LEVEL_MAX_ && r == 0; level++)
-		r = rollup_db_expire(rollups->db, level, (now_us - rollup_spans[level].keep_us) / rollup_spans[level].step_us, reterr);
-	if (r == 0 && rollup_db_size(rollups->db) > ROLLUPS_BYTES_MAX) {
-		int64_t oldest = rollup_db_oldest(rollups->db, ROLLUP_1H);
+	kept->expired_us = now_us;
+	for (enum rollup_level level = 0; level < ROLLUP_LEVEL_MAX_ && r == 0; level++) {
+		const int64_t oldest = rollup_db_oldest(rollups->db, level), first = first_kept(level, oldest, now_us, is_large);
+		char name[16];
 
-		r = rollup_db_expire(rollups->db, ROLLUP_1H, oldest + 24, reterr);
-		rollups->since_us = MAX(rollups->since_us, (oldest + 24) * rollup_spans[ROLLUP_1H].step_us);
-		rollups->expired_us = 0; /* more at the next flush, if that was not enough */
+		if (oldest < 0 || oldest >= first)
+			continue;
+		r = rollup_db_expire(rollups->db, level, first, reterr);
+		kept->since_us[level] = MAX(kept->since_us[level], first * rollup_spans[level].step_us);
+		(void)snprintf(name, sizeof(name), "since/%d", (int)level);
 		if (r == 0)
-			r = rollup_db_put_number(rollups->db, "since", rollups->since_us, reterr);
+			r = rollup_db_put_number(rollups->db, name, kept->since_us[level], reterr);
 	}
 	return r;
 }
@@ -102,6 +114,7 @@ static void work_flush(void *arg)
 	struct flush *flush = arg;
 	struct rollup_db *db = flush->rollups->db;
 	struct err *err = &flush->err;
+	struct kept kept = flush->rollups->kept;
 	char name[ID_SIZE + 8];
 	int r = rollup_db_begin(db, err);
 
@@ -120,8 +133,9 @@ static void work_flush(void *arg)
 	if (r == 0)
 		r = rollup_db_drop_marks(db, flush->sure_us, err);
 	if (r == 0)
-		r = expire(flush->rollups, flush->now_us, err);
-	(void)rollup_db_end(db, r, err);
+		r = expire(flush->rollups, flush->now_us, &kept, err);
+	if (rollup_db_end(db, r, err) == 0)
+		flush->rollups->kept = kept;
 	flush->is_done = true;
 }
 
@@ -409,13 +423,17 @@ static void load_mark(const struct rollup_mark *mark, void *user)
 static void load_number(const char *name, int64_t value, void *user)
 {
 	struct rollups *rollups = user;
+	int64_t *since = rollups->kept.since_us;
+	int level;
 
 	if (!strncmp(name, "heard/", 6))
 		set_heard(rollups, name + 6, (uint64_t)value, false);
 	else if (!strcmp(name, "sure"))
 		rollups->sure_us = value;
 	else if (!strcmp(name, "since"))
-		rollups->since_us = value;
+		rollups->begun_us = value;
+	else if (sscanf(name, "since/%d", &level) == 1 && level >= 0 && level < ROLLUP_LEVEL_MAX_)
+		since[level] = MAX(since[level], value);
 }
 
 /* A file that is damaged is put aside: it holds nothing that the rest needs. */
@@ -449,6 +467,7 @@ int rollups_new(struct rollups **ret, struct server *server, struct err *reterr)
 	if (!rollups)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for sums of stages");
 	rollups->server = server;
+	rollups->bytes_max = ROLLUPS_BYTES_MAX;
 	STAILQ_INIT(&rollups->flushes);
 	LIST_INIT(&rollups->questions);
 	r = open_db(rollups, reterr);
@@ -459,11 +478,13 @@ int rollups_new(struct rollups **ret, struct server *server, struct err *reterr)
 	if (r == 0)
 		r = rollup_db_numbers(rollups->db, load_number, rollups, reterr);
 	rollups->first_new_kind = rollups->last_kind + 1;
-	if (r == 0 && rollups->since_us == 0) {
+	if (r == 0 && rollups->begun_us == 0) {
 		/* of what was before the first start there is nothing to be known */
-		rollups->since_us = server->epoch <= 1 ? 1 : clock_realtime_usec();
-		r = rollup_db_put_number(rollups->db, "since", rollups->since_us, reterr);
+		rollups->begun_us = server->epoch <= 1 ? 1 : clock_realtime_usec();
+		r = rollup_db_put_number(rollups->db, "since", rollups->begun_us, reterr);
 	}
+	for (enum rollup_level level = 0; level < ROLLUP_LEVEL_MAX_; level++)
+		rollups->kept.since_us[level] = MAX(rollups->kept.since_us[level], rollups->begun_us);
 	if (r == 0)
 		r = worker_new(&rollups->worker, server->base, reterr);
 	if (r == 0) {
@@ -496,6 +517,11 @@ static void finish(struct rollups *rollups)
 	rollups->n_flushes++;
 	work_flush(flush);
 	done_flush(flush);
+}
+
+void rollups_limit(struct rollups *rollups, uint64_t bytes)
+{
+	rollups->bytes_max = bytes;
 }
 
 void rollups_settle(struct rollups *rollups, struct rollups_counts *ret)

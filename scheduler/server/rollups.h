@@ -55,5 +55,7 @@ struct rollups_counts {
 	size_t n_kinds;
 	uint64_t n_lost; /* stages that could not be written */
 };
+/* Another size than ROLLUPS_BYTES_MAX: for tests, while the thread has nothing to do. */
+void rollups_limit(struct rollups *rollups, uint64_t bytes);
 /* Blocks; for tests and the end. What was flushed is in. */
 void rollups_settle(struct rollups *rollups, struct rollups_counts *ret);

@@ -403,10 +403,18 @@ uint64_t rollup_db_size(struct rollup_db *db)
 
 int64_t rollup_db_oldest(struct rollup_db *db, enum rollup_level level)
 {
+	int64_t oldest = -1;
 	char sql[96];
 
-	(void)snprintf(sql, sizeof(sql), "SELECT min(bucket) FROM cell WHERE level = %d AND grain = %d", (int)level, (int)ROLLUP_POOLS);
-	return query_number(db, sql, -1);
+	for (enum rollup_grain grain = 0; grain < ROLLUP_GRAIN_MAX_; grain++) { /* each by the index */
+		int64_t first;
+
+		(void)snprintf(sql, sizeof(sql), "SELECT min(bucket) FROM cell WHERE level = %d AND grain = %d", (int)level, (int)grain);
+		first = query_number(db, sql, -1);
+		if (first >= 0 && (oldest < 0 || first < oldest))
+			oldest = first;
+	}
+	return oldest;
 }
 
 uint64_t rollup_db_rows(struct rollup_db *db)

@@ -6,6 +6,7 @@
 #include <check.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -326,6 +327,77 @@ START_TEST(a_node_whose_clock_is_ahead)
 }
 END_TEST
 
+static void check_complete(const char *window, bool is_complete)
+{
+	struct answer answer = ask(rig.keys.provider, window);
+
+	ck_assert_msg(json_is_true(json_object_get(answer.json, "complete")) == is_complete, "%s: %s", window, answer.body);
+	answer_free(&answer);
+}
+
+/* A start 94 days ago and one now; what went by its age is missing from then on, and only where it was. */
+START_TEST(what_went_by_its_age_is_missing)
+{
+	const int64_t now_us = clock_realtime_usec();
+	struct fleet_of_days days = { .nodes = 1 };
+
+	check_complete("scope=all&window=2000d", true); /* nothing was ever heard */
+	one_start(&days, 0, now_us - 94 * DAY);
+	(void)flush_at(now_us - 94 * DAY);
+	one_start(&days, 0, now_us);
+	(void)flush_at(now_us);
+	for (unsigned int i = 0; i < 2; i++) {
+		check_complete("scope=all&window=95d", false);
+		check_complete("scope=all&window=90d", true);
+		restart();
+	}
+}
+END_TEST
+
+/* A flush that fails expires nothing, and what it would have is not taken for gone. */
+START_TEST(what_was_rolled_back_is_still_there)
+{
+	static const char forbid[] = "CREATE TRIGGER kept BEFORE DELETE ON cell BEGIN SELECT RAISE(ABORT, 'kept'); END";
+	const int64_t now_us = clock_realtime_usec();
+	struct fleet_of_days days = { .nodes = 1 };
+	char path[PATH_MAX];
+	sqlite3 *handle;
+	uint64_t rows;
+
+	one_start(&days, 0, now_us);
+	rows = flush_at(now_us).rows;
+	(void)state_path(&rig.options, "rollups.db", path, sizeof(path));
+	ck_assert_int_eq(sqlite3_open(path, &handle), SQLITE_OK);
+	ck_assert_int_eq(sqlite3_exec(handle, forbid, NULL, NULL, NULL), SQLITE_OK);
+	ck_assert_uint_eq(flush_at(now_us + 91 * DAY).rows, rows);
+	ck_assert_int_eq(sqlite3_exec(handle, "DROP TRIGGER kept", NULL, NULL, NULL), SQLITE_OK);
+	ck_assert_int_eq(sqlite3_close(handle), SQLITE_OK);
+	ck_assert_uint_eq(flush_at(now_us + 91 * DAY).rows, 0); /* at once: the one before did not */
+}
+END_TEST
+
+/* Too large, it loses the oldest of each level until it is not, and nothing of now. */
+START_TEST(too_large)
+{
+	const int64_t now_us = clock_realtime_usec() / HOUR * HOUR;
+	struct fleet_of_days days = { .nodes = 3, .every_us = HOUR, .from_us = now_us - 30 * DAY, .to_us = now_us };
+	struct rollups_counts counts, after;
+
+	run_days(&days);
+	one_start(&days, 0, now_us);
+	counts = flush_at(now_us);
+	rollups_limit(rig.server->rollups, counts.bytes / 2);
+	after = counts;
+	for (unsigned int i = 0; i < 200 && after.bytes > counts.bytes / 2; i++)
+		after = flush_at(now_us);
+	ck_assert_uint_le(after.bytes, counts.bytes / 2);
+	ck_assert_uint_gt(after.bytes, counts.bytes / 4);
+	rollups_limit(rig.server->rollups, ROLLUPS_BYTES_MAX);
+	check_complete("scope=all&window=30d", false);
+	check_complete("scope=all&window=5d", true);
+}
+END_TEST
+
 /* When so much came that it goes to the thread at once, that is now, whatever its stages say. */
 START_TEST(a_flush_has_the_schedulers_clock)
 {
@@ -387,6 +459,9 @@ int main(void)
 	tcase_add_test(tcase, thirty_days);
 	tcase_add_test(tcase, a_node_whose_clock_is_ahead);
 	tcase_add_test(tcase, a_flush_has_the_schedulers_clock);
+	tcase_add_test(tcase, what_went_by_its_age_is_missing);
+	tcase_add_test(tcase, what_was_rolled_back_is_still_there);
+	tcase_add_test(tcase, too_large);
 	tcase_add_test(tcase, series_are_those_of_the_tables);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
