@@ -161,19 +161,9 @@ static json_t *view(const struct server *server, const struct rates *rates, cons
 
 /* ---- long windows: from the sums ---- */
 
-/* Of a request; it may be gone when the answer comes. */
-struct asked {
-	struct api_request *req;
-	bool is_waiting;
-};
-
-static void asked_free(void *data)
+static void forget(void *question)
 {
-	struct asked *asked = data;
-
-	asked->req = NULL;
-	if (!asked->is_waiting)
-		free(asked);
+	rollups_forget(question);
 }
 
 /* Sums have no examples: the latest that is held of each code. */
@@ -215,33 +205,24 @@ static void answer_sums(struct api_request *req, const struct rollups_answer *an
 
 static void on_sums(const struct rollups_answer *answer, void *user)
 {
-	struct asked *asked = user;
+	struct api_request *req = user;
 
-	asked->is_waiting = false;
-	if (asked->req)
-		answer_sums(asked->req, answer);
-	else
-		free(asked);
+	req->extra = NULL;
+	req->extra_free = NULL;
+	answer_sums(req, answer);
 }
 
 /* 0: the answer comes; -ENOTSUP: sums do not tell this. */
 static int ask_sums(struct api_request *req, const struct facts_filter *filter, int64_t now_us, struct err *reterr)
 {
-	struct asked *asked = calloc(1, sizeof(*asked));
-	int r;
+	struct question *question;
+	int r = rollups_ask(req->server->rollups, filter, api_wants_all(req) && role_is_provider(req->role), now_us, on_sums, req,
+		&question, reterr);
 
-	if (!asked)
-		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the table of stages");
-	asked->req = req;
-	asked->is_waiting = true;
-	r = rollups_ask(req->server->rollups, filter, api_wants_all(req) && role_is_provider(req->role), now_us, on_sums, asked,
-		reterr);
-	if (r < 0) {
-		free(asked);
+	if (r < 0)
 		return r;
-	}
-	req->extra = asked;
-	req->extra_free = asked_free;
+	req->extra = question;
+	req->extra_free = forget;
 	return 0;
 }
 

@@ -3,6 +3,7 @@
  * Questions to the sums; see rollups.h. The thread reads, the loop answers.
  */
 #include <errno.h>
+#include <stdatomic.h>
 
 #include "server/rollups-private.h"
 
@@ -19,11 +20,13 @@ struct question {
 	int64_t since_us, wanted_us;
 	void (*done)(const struct rollups_answer *answer, void *user);
 	void *user;
+	atomic_bool is_forgotten;
 };
 
 void rollups_question_free(struct question *question)
 {
 	LIST_REMOVE(question, link);
+	question->rollups->n_questions--;
 	free(question->takes);
 	free(question);
 }
@@ -33,6 +36,8 @@ static void work_question(void *arg)
 	struct question *question = arg;
 	struct rollups_answer *answer = &question->answer;
 
+	if (atomic_load(&question->is_forgotten))
+		return;
 	answer->r = rollup_db_read(question->rollups->db, &question->range, &question->sums, &answer->n_rows,
 		&answer->rates.is_complete, &answer->err);
 	rates_of_sums(&question->sums, &answer->rates);
@@ -53,8 +58,14 @@ static void done_question(void *arg)
 	answer->rates.n_dropped = rollups->n_lost;
 	answer->rates.is_complete = answer->rates.is_complete && question->wanted_us >= question->since_us &&
 				    rollups->lost_until_us < answer->from_us;
-	question->done(answer, question->user);
+	if (!atomic_load(&question->is_forgotten))
+		question->done(answer, question->user);
 	rollups_question_free(question);
+}
+
+void rollups_forget(struct question *question)
+{
+	atomic_store(&question->is_forgotten, true);
 }
 
 static void choose_kinds(const struct rollups *rollups, const struct facts_filter *filter, struct question *question)
@@ -75,7 +86,7 @@ static void choose_kinds(const struct rollups *rollups, const struct facts_filte
 }
 
 int rollups_ask(struct rollups *rollups, const struct facts_filter *filter, bool sees_all, int64_t now_us,
-	void (*done)(const struct rollups_answer *answer, void *user), void *user, struct err *reterr)
+	void (*done)(const struct rollups_answer *answer, void *user), void *user, struct question **ret, struct err *reterr)
 {
 	const enum rollup_level level = rollup_level_for(now_us - filter->from_us);
 	const enum rollup_grain grain = rollup_grain_for(filter, sees_all);
@@ -86,6 +97,9 @@ int rollups_ask(struct rollups *rollups, const struct facts_filter *filter, bool
 
 	if (grain == ROLLUP_GRAIN_MAX_)
 		return -ENOTSUP;
+	if (rollups->n_questions == ROLLUPS_QUESTIONS_MAX)
+		return err_set(reterr, FAIL_SCHEDULER_BUSY, EAGAIN, "%zu questions to the sums are being answered",
+			rollups->n_questions);
 	question = calloc(1, sizeof(*question));
 	if (question)
 		question->takes = calloc(rollups->last_kind / 8 + 1, 1);
@@ -94,6 +108,7 @@ int rollups_ask(struct rollups *rollups, const struct facts_filter *filter, bool
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for sums");
 	}
 	LIST_INSERT_HEAD(&rollups->questions, question, link);
+	rollups->n_questions++;
 	question->rollups = rollups;
 	question->done = done;
 	question->user = user;
@@ -105,7 +120,10 @@ int rollups_ask(struct rollups *rollups, const struct facts_filter *filter, bool
 	choose_kinds(rollups, filter, question);
 	rollups_flush(rollups, now_us);
 	r = worker_add(rollups->worker, work_question, done_question, question, reterr);
-	if (r < 0)
+	if (r < 0) {
 		rollups_question_free(question);
-	return r;
+		return r;
+	}
+	*ret = question;
+	return 0;
 }

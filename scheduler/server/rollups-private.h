@@ -64,6 +64,7 @@ struct rollups {
 	struct flush_list flushes; /* with the thread, or waiting for it */
 	size_t n_flushes;
 	LIST_HEAD(, question) questions;
+	size_t n_questions;
 	int64_t sure_us;
 	int64_t begun_us; /* of what was before, nothing was heard */
 	uint64_t n_lost;

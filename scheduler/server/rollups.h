@@ -14,6 +14,7 @@
 
 #define ROLLUPS_BYTES_MAX (UINT64_C(2) * 1024 * 1024 * 1024)
 #define ROLLUPS_ROWS_MAX 262144u  /* that one answer reads */
+#define ROLLUPS_QUESTIONS_MAX 16u /* at once, those that were forgotten too until their turn comes */
 #define ROLLUPS_KINDS_MAX 65536u
 
 struct rollups;
@@ -46,9 +47,12 @@ struct rollups_answer {
 	uint64_t n_rows; /* that were read */
 };
 /* Everything since from_us that the filter takes, with what was added until now; `done` comes later. 0, or it was not asked:
- * -ENOTSUP: by no grain. The filter is not kept. */
+ * -ENOTSUP: by no grain; SCHEDULER_BUSY: ROLLUPS_QUESTIONS_MAX are asked already. The filter is not kept. */
+struct question;
 int rollups_ask(struct rollups *rollups, const struct facts_filter *filter, bool sees_all, int64_t now_us,
-	void (*done)(const struct rollups_answer *answer, void *user), void *user, struct err *reterr);
+	void (*done)(const struct rollups_answer *answer, void *user), void *user, struct question **ret, struct err *reterr);
+/* Whoever asked is gone: `done` does not come, and what was not read is not. Before `done` alone. */
+void rollups_forget(struct question *question);
 
 struct rollups_counts {
 	uint64_t bytes, rows;

@@ -398,6 +398,52 @@ START_TEST(too_large)
 }
 END_TEST
 
+static void count_answer(const struct rollups_answer *answer, void *user)
+{
+	ck_assert_int_eq(answer->r, 0);
+	++*(unsigned int *)user;
+}
+
+/* Questions are bounded, and whoever left is not answered. */
+START_TEST(questions_at_once)
+{
+	const int64_t now_us = clock_realtime_usec();
+	const struct facts_filter filter = { .from_us = now_us - DAY };
+	struct question *questions[ROLLUPS_QUESTIONS_MAX], *more;
+	struct err err = ERR_NULL;
+	unsigned int answers = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(questions); i++)
+		ck_assert_int_eq(rollups_ask(rig.server->rollups, &filter, true, now_us, count_answer, &answers, &questions[i], &err), 0);
+	ck_assert_int_lt(rollups_ask(rig.server->rollups, &filter, true, now_us, count_answer, &answers, &more, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_SCHEDULER_BUSY);
+	for (unsigned int i = 0; i < 4000 && answers < ARRAY_LEN(questions); i++)
+		loop_for(rig.base, 5);
+	ck_assert_uint_eq(answers, ARRAY_LEN(questions));
+	for (size_t i = 0; i < ARRAY_LEN(questions); i++) {
+		ck_assert_int_eq(rollups_ask(rig.server->rollups, &filter, true, now_us, count_answer, &answers, &questions[i], &err), 0);
+		rollups_forget(questions[i]);
+	}
+	while (rollups_ask(rig.server->rollups, &filter, true, now_us, count_answer, &answers, &more, &err) < 0)
+		loop_for(rig.base, 5);
+	loop_for(rig.base, 100);
+	ck_assert_uint_le(answers, ARRAY_LEN(questions) + 1);
+}
+END_TEST
+
+/* As long as anything is kept, and no longer. */
+START_TEST(a_window_of_ages)
+{
+	struct answer answer = ask(rig.keys.tenant, "window=20000d");
+	char text[64], oldest[CLOCK_RFC3339_SIZE];
+
+	answer_text(answer.json, "from", text, sizeof(text));
+	(void)clock_format_rfc3339(clock_realtime_usec() - 91 * DAY, oldest, sizeof(oldest));
+	ck_assert_str_gt(text, oldest);
+	answer_free(&answer);
+}
+END_TEST
+
 /* When so much came that it goes to the thread at once, that is now, whatever its stages say. */
 START_TEST(a_flush_has_the_schedulers_clock)
 {
@@ -462,6 +508,8 @@ int main(void)
 	tcase_add_test(tcase, what_went_by_its_age_is_missing);
 	tcase_add_test(tcase, what_was_rolled_back_is_still_there);
 	tcase_add_test(tcase, too_large);
+	tcase_add_test(tcase, questions_at_once);
+	tcase_add_test(tcase, a_window_of_ages);
 	tcase_add_test(tcase, series_are_those_of_the_tables);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
