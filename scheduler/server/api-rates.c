@@ -92,9 +92,9 @@ static json_t *view_code(const struct server *server, const struct rate_code *co
 {
 	const struct failure_info *info = failure_info(code->code);
 
-	return json_pack("{s:s, s:I, s:s, s:s, s:s, s:s, s:s, s:s}", "code", info->name, "n", (json_int_t)code->n,
+	return json_pack("{s:s, s:I, s:s, s:s?, s:s, s:s, s:s, s:s}", "code", info->name, "n", (json_int_t)code->n,
 		"component", component_name(info->component), "owner",
-		api_owner_name(server, code->pool, info->component), "trace", code->trace,
+		code->pool ? api_owner_name(server, code->pool, info->component) : NULL, "trace", code->trace,
 		"sandbox", code->sandbox, "node", code->node, "remedy", info->remedy);
 }
 
@@ -166,11 +166,12 @@ static void forget(void *question)
 	rollups_forget(question);
 }
 
-/* Sums have no examples: the latest that is held of each code. */
-static void take_examples(struct rates *rates, const struct rates *held)
+/* Sums have no examples: the latest that is held of each code. Without one, whose a code is depends on its pool (NULL: on which?). */
+static void take_examples(struct rates *rates, const struct rates *held, const char *pool)
 {
 	for (size_t i = 1; i < STAGE_MAX_; i++)
-		for (size_t k = 0; k < rates->stages[i].n_codes; k++)
+		for (size_t k = 0; k < rates->stages[i].n_codes; k++) {
+			rates->stages[i].codes[k].pool = pool;
 			for (size_t j = 0; j < held->stages[i].n_codes; j++)
 				if (rates->stages[i].codes[k].code == held->stages[i].codes[j].code) {
 					const uint64_t n = rates->stages[i].codes[k].n;
@@ -178,6 +179,7 @@ static void take_examples(struct rates *rates, const struct rates *held)
 					rates->stages[i].codes[k] = held->stages[i].codes[j];
 					rates->stages[i].codes[k].n = n;
 				}
+		}
 }
 
 static void answer_sums(struct api_request *req, const struct rollups_answer *answer)
@@ -193,7 +195,7 @@ static void answer_sums(struct api_request *req, const struct rollups_answer *an
 		read_what_if(api_query(req, "what_if"), &what_if, &err) == 0 &&
 		facts_rates(telemetry_facts(req->server->telemetry), &filter, held) == 0) {
 		*rates = answer->rates;
-		take_examples(rates, held);
+		take_examples(rates, held, filter.pool ? filter.pool : *answer->pool ? answer->pool : NULL);
 		api_answer(req, 200, view(req->server, rates, &what_if, &source, now_us));
 	} else {
 		(void)err_set(&err, FAIL_NO_MEMORY, ENOMEM, "no memory for the table of stages");

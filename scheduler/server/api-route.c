@@ -114,7 +114,7 @@ const struct api_route api_routes[] = {
 		"`product`: the success rates of a start multiplied, `product_low product_high weakest from oldest newest as_of complete "
 		"dropped source step_s rows what_if`}: windows over an hour, and those of which single stages were dropped, are answered from sums "
 		"(`source` \"sums\") of 10 s, 5 min or 1 h (`step_s`), of which `rows` were read, `low` and `high` bound an interval of 95 %, `saved` are failures apart from `failed`, whose start was ready at "
-		"a later attempt: no caller saw them, `codes` are the three commonest with owner, remedy and the latest example, `complete` is false where older "
+		"a later attempt: no caller saw them, `codes` are the three commonest with owner (null: in sums of several pools), remedy and the latest example, `complete` is false where older "
 		"facts of that time were dropped, and how many in all; calls into sandboxes are counted each, and their times are of those that nodes "
 		"told one by one; or {`sandbox state trace attempts records failure`}" },
 	{ "GET", "/v1/traces/{id}", BY_ALL, SCOPE_REACH, API_NO_BODY, api_trace,

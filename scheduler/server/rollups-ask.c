@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "server/rollups-private.h"
 
@@ -70,6 +71,7 @@ void rollups_forget(struct question *question)
 
 static void choose_kinds(const struct rollups *rollups, const struct facts_filter *filter, struct question *question)
 {
+	char *pool = question->answer.pool;
 	size_t n = 0;
 
 	for (const struct kind_entry *kind = rollups->kinds; kind; kind = kind->hh.next) {
@@ -78,6 +80,10 @@ static void choose_kinds(const struct rollups *rollups, const struct facts_filte
 		question->takes[kind->number / 8] |= (uint8_t)(1u << kind->number % 8);
 		if (n < FEW_KINDS)
 			question->few[n] = kind->number;
+		if (n == 0)
+			memcpy(pool, kind->kind.pool, sizeof(kind->kind.pool));
+		else if (strcmp(pool, kind->kind.pool) != 0)
+			*pool = '\0';
 		n++;
 	}
 	question->range.takes = question->takes;

@@ -45,6 +45,7 @@ struct rollups_answer {
 	struct rates rates;
 	int64_t from_us, step_us;
 	uint64_t n_rows; /* that were read */
+	char pool[ID_NAME_MAX + 1]; /* of all that the filter takes; "": there are several, or none */
 };
 /* Everything since from_us that the filter takes, with what was added until now; `done` comes later. 0, or it was not asked:
  * -ENOTSUP: by no grain; SCHEDULER_BUSY: ROLLUPS_QUESTIONS_MAX are asked already. The filter is not kept. */

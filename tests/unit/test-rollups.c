@@ -444,6 +444,38 @@ START_TEST(a_window_of_ages)
 }
 END_TEST
 
+static void check_owner(const char *query, const char *expected)
+{
+	struct answer answer = ask(rig.keys.provider, query);
+	const json_t *list = json_object_get(answer.json, "stages"), *stage, *owner = NULL;
+	size_t i;
+
+	json_array_foreach(list, i, stage)
+		if (json_array_size(json_object_get(stage, "codes")) > 0)
+			owner = json_object_get(json_array_get(json_object_get(stage, "codes"), 0), "owner");
+	ck_assert_msg(owner && (expected ? json_is_string(owner) : json_is_null(owner)), "%s: %s", query, answer.body);
+	ck_assert(!expected || !strcmp(json_string_value(owner), expected));
+	answer_free(&answer);
+}
+
+/* Of codes that sums alone have: by the table of their pool, and of several pools nobody's. */
+START_TEST(whose_a_code_is)
+{
+	struct stage_fact fact = { .when_us = clock_realtime_usec(), .stage = STAGE_VMM, .outcome = RESULT_FAILED,
+		.code = FAIL_KVM_UNAVAILABLE, .pool = "default", .tenant = "default" };
+
+	rig_expect(&rig, "PATCH", "/v1/pools/default", rig.keys.provider,
+		"{\"responsibility\":\"managed\",\"owners\":{\"node-host\":\"third-party\"}}", 200, NULL);
+	rollups_add(rig.server->rollups, &fact);
+	check_owner("scope=all&window=24h", "third-party");
+	fact.pool = "other";
+	rollups_add(rig.server->rollups, &fact);
+	check_owner("scope=all&window=24h", NULL);
+	check_owner("scope=all&window=24h&pool=default", "third-party");
+	check_owner("scope=all&window=24h&pool=default&tenant=default", "third-party");
+}
+END_TEST
+
 /* When so much came that it goes to the thread at once, that is now, whatever its stages say. */
 START_TEST(a_flush_has_the_schedulers_clock)
 {
@@ -508,6 +540,7 @@ int main(void)
 	tcase_add_test(tcase, what_went_by_its_age_is_missing);
 	tcase_add_test(tcase, what_was_rolled_back_is_still_there);
 	tcase_add_test(tcase, too_large);
+	tcase_add_test(tcase, whose_a_code_is);
 	tcase_add_test(tcase, questions_at_once);
 	tcase_add_test(tcase, a_window_of_ages);
 	tcase_add_test(tcase, series_are_those_of_the_tables);
