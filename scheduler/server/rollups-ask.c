@@ -22,6 +22,7 @@ struct question {
 	void (*done)(const struct rollups_answer *answer, void *user);
 	void *user;
 	atomic_bool is_forgotten;
+	bool is_partial; /* what it asks for may be among others */
 };
 
 void rollups_question_free(struct question *question)
@@ -57,7 +58,7 @@ static void done_question(void *arg)
 	struct rollups_answer *answer = &question->answer;
 
 	answer->rates.n_dropped = rollups->n_lost;
-	answer->rates.is_complete = answer->rates.is_complete && question->wanted_us >= question->since_us &&
+	answer->rates.is_complete = answer->rates.is_complete && !question->is_partial && question->wanted_us >= question->since_us &&
 				    rollups->lost_until_us < answer->from_us;
 	if (!atomic_load(&question->is_forgotten))
 		question->done(answer, question->user);
@@ -71,12 +72,19 @@ void rollups_forget(struct question *question)
 
 static void choose_kinds(const struct rollups *rollups, const struct facts_filter *filter, struct question *question)
 {
+	const struct facts_filter wide = { .tenant = filter->tenant, .pool = filter->pool, .node = filter->node, .sees = filter->sees,
+		.user = filter->user };
 	char *pool = question->answer.pool;
 	size_t n = 0;
 
 	for (const struct kind_entry *kind = rollups->kinds; kind; kind = kind->hh.next) {
-		if (kind->kind.grain != question->range.grain || !rollup_takes(filter, &kind->kind))
+		if (kind->kind.grain != question->range.grain)
 			continue;
+		if (!rollup_takes(filter, &kind->kind)) {
+			question->is_partial = question->is_partial || (!strcmp(kind->kind.template_name, ROLLUP_OTHER) &&
+										rollup_takes(&wide, &kind->kind));
+			continue;
+		}
 		question->takes[kind->number / 8] |= (uint8_t)(1u << kind->number % 8);
 		if (n < FEW_KINDS)
 			question->few[n] = kind->number;

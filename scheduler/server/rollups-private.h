@@ -16,6 +16,13 @@ struct kind_entry {
 	UT_hash_handle hh;
 };
 
+/* Kinds of one tenant, or of one pool, whose names their callers choose. */
+struct share {
+	char name[ID_NAME_MAX + 8];
+	size_t n;
+	UT_hash_handle hh;
+};
+
 struct mark_entry {
 	struct rollup_mark mark;
 	bool is_dirty;
@@ -55,6 +62,7 @@ struct rollups {
 	struct worker *worker;
 	struct event *timer;
 	struct kind_entry *kinds;
+	struct share *shares;
 	uint32_t last_kind;
 	uint32_t first_new_kind; /* those from here on are not written yet */
 	struct mark_entry *marks;

@@ -258,14 +258,42 @@ static void on_timer(evutil_socket_t fd, short what, void *user)
 
 /* ---- on the loop: what is added ---- */
 
+/* NULL: no memory. */
+static struct share *share_of(struct rollups *rollups, const struct rollup_kind *kind)
+{
+	struct share *share = NULL;
+	char name[sizeof(share->name)];
+
+	(void)snprintf(name, sizeof(name), "%d/%s", (int)kind->grain, kind->grain == ROLLUP_WORK ? kind->tenant : kind->pool);
+	HASH_FIND_STR(rollups->shares, name, share);
+	if (share)
+		return share;
+	share = calloc(1, sizeof(*share));
+	if (!share)
+		return NULL;
+	memcpy(share->name, name, sizeof(name));
+	HASH_ADD_STR(rollups->shares, name, share);
+	if (share->hh.tbl)
+		return share;
+	free(share);
+	return NULL;
+}
+
 /* 0: there are too many already, or no memory. */
 static uint32_t number_of(struct rollups *rollups, const struct rollup_kind *kind)
 {
 	struct kind_entry *entry = NULL;
+	struct rollup_kind other;
+	struct share *share;
 
 	HASH_FIND(hh, rollups->kinds, kind, sizeof(*kind), entry);
 	if (entry)
 		return entry->number;
+	share = kind->grain == ROLLUP_NODES ? NULL : share_of(rollups, kind);
+	if (share && share->n >= ROLLUPS_SHARE_MAX && strcmp(kind->template_name, ROLLUP_OTHER) != 0) {
+		rollup_kind_other(kind, &other);
+		return number_of(rollups, &other);
+	}
 	entry = HASH_COUNT(rollups->kinds) < ROLLUPS_KINDS_MAX ? calloc(1, sizeof(*entry)) : NULL;
 	if (!entry)
 		return 0;
@@ -276,6 +304,8 @@ static uint32_t number_of(struct rollups *rollups, const struct rollup_kind *kin
 		free(entry);
 		return 0;
 	}
+	if (share)
+		share->n++;
 	return ++rollups->last_kind;
 }
 
@@ -406,9 +436,12 @@ static void load_kind(uint32_t number, const struct rollup_kind *kind, void *use
 {
 	struct rollups *rollups = user;
 	struct kind_entry *entry = calloc(1, sizeof(*entry));
+	struct share *share = kind->grain == ROLLUP_NODES ? NULL : share_of(rollups, kind);
 
 	if (!entry)
 		return;
+	if (share)
+		share->n++;
 	memcpy(&entry->kind, kind, sizeof(entry->kind));
 	entry->number = number;
 	HASH_ADD(hh, rollups->kinds, kind, sizeof(entry->kind), entry);
@@ -537,6 +570,7 @@ void rollups_free(struct rollups *rollups)
 	struct kind_entry *kind, *next_kind;
 	struct mark_entry *mark, *next_mark;
 	struct heard_entry *heard, *next_heard;
+	struct share *share, *next_share;
 
 	if (!rollups)
 		return;
@@ -551,6 +585,10 @@ void rollups_free(struct rollups *rollups)
 	HASH_ITER (hh, rollups->kinds, kind, next_kind) {
 		HASH_DEL(rollups->kinds, kind);
 		free(kind);
+	}
+	HASH_ITER (hh, rollups->shares, share, next_share) {
+		HASH_DEL(rollups->shares, share);
+		free(share);
 	}
 	HASH_ITER (hh, rollups->marks, mark, next_mark) {
 		HASH_DEL(rollups->marks, mark);

@@ -16,6 +16,7 @@
 #define ROLLUPS_ROWS_MAX 262144u  /* that one answer reads */
 #define ROLLUPS_QUESTIONS_MAX 16u /* at once, those that were forgotten too until their turn comes */
 #define ROLLUPS_KINDS_MAX 65536u
+#define ROLLUPS_SHARE_MAX 1024u /* kinds of one tenant, and of one pool: further ones are summed as ROLLUP_OTHER */
 
 struct rollups;
 

@@ -53,6 +53,15 @@ void rollup_kind_of(const struct stage_fact *fact, enum rollup_grain grain, stru
 	ret->memory_mib = fact->memory_mib;
 }
 
+void rollup_kind_other(const struct rollup_kind *kind, struct rollup_kind *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	ret->grain = kind->grain;
+	put(ret->tenant, sizeof(ret->tenant), kind->tenant);
+	put(ret->pool, sizeof(ret->pool), kind->pool);
+	put(ret->template_name, sizeof(ret->template_name), ROLLUP_OTHER);
+}
+
 enum rollup_grain rollup_grain_for(const struct facts_filter *filter, bool sees_all)
 {
 	const bool is_work = filter->tenant || filter->template_name || filter->vcpus > 0 || filter->memory_mib > 0 || !sees_all;

@@ -36,6 +36,9 @@ struct rollup_kind {
 
 /* All of it, padding too, so that it can be compared as bytes. */
 void rollup_kind_of(const struct stage_fact *fact, enum rollup_grain grain, struct rollup_kind *ret);
+/* Of the same tenant and pool, for what is too much to be told apart; its template says so. */
+#define ROLLUP_OTHER "(other)"
+void rollup_kind_other(const struct rollup_kind *kind, struct rollup_kind *ret);
 /* The grain that answers a filter for somebody who sees every tenant, or not; ROLLUP_GRAIN_MAX_: none does. */
 enum rollup_grain rollup_grain_for(const struct facts_filter *filter, bool sees_all);
 /* Whether a filter takes rows of this kind: all of it but the times. */

@@ -398,6 +398,34 @@ START_TEST(too_large)
 }
 END_TEST
 
+/* A tenant of many shapes has them in one; another tenant's are as they were. */
+START_TEST(one_tenant_of_many_shapes)
+{
+	struct stage_fact fact = { .when_us = clock_realtime_usec(), .stage = STAGE_VMM, .outcome = RESULT_OK, .pool = "default",
+		.tenant = "default", .template_name = "base" };
+	struct rollups_counts counts;
+	struct answer answer;
+
+	for (fact.memory_mib = 1; fact.memory_mib <= 2 * ROLLUPS_SHARE_MAX; fact.memory_mib++)
+		rollups_add(rig.server->rollups, &fact);
+	fact.tenant = "late";
+	fact.memory_mib = 7;
+	rollups_add(rig.server->rollups, &fact);
+	for (unsigned int i = 0; i < 2; i++) {
+		rollups_settle(rig.server->rollups, &counts);
+		ck_assert_uint_le(counts.n_kinds, ROLLUPS_SHARE_MAX + 4);
+		ck_assert_uint_eq(counts.n_lost, 0);
+		answer = ask(rig.keys.tenant, "window=24h");
+		ck_assert_msg(strstr(answer.body, "\"ok\":2048"), "%s", answer.body);
+		answer_free(&answer);
+		check_complete("scope=all&window=24h&tenant=default", true);
+		check_complete("scope=all&window=24h&tenant=default&memoryMB=2000", false);
+		check_complete("scope=all&window=24h&tenant=late&memoryMB=7", true);
+		restart();
+	}
+}
+END_TEST
+
 static void count_answer(const struct rollups_answer *answer, void *user)
 {
 	ck_assert_int_eq(answer->r, 0);
@@ -541,6 +569,7 @@ int main(void)
 	tcase_add_test(tcase, what_was_rolled_back_is_still_there);
 	tcase_add_test(tcase, too_large);
 	tcase_add_test(tcase, whose_a_code_is);
+	tcase_add_test(tcase, one_tenant_of_many_shapes);
 	tcase_add_test(tcase, questions_at_once);
 	tcase_add_test(tcase, a_window_of_ages);
 	tcase_add_test(tcase, series_are_those_of_the_tables);
