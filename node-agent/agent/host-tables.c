@@ -12,14 +12,18 @@
 #include "base/fd.h"
 
 #define STAT_MAX 65536u
+#define FULL_PERCENT 95u
 
 static const struct {
 	const char *path;
 	const char *column;
 	const char *resource;
+	const char *count, *max; /* the column rises for other reasons too: it says something while the table is nearly full; NULL: always */
 } table_of[HOST_TABLES] = {
-	{ "/proc/net/stat/nf_conntrack", "drop", "connection-tracking entries (net.netfilter.nf_conntrack_max)" },
-	{ "/proc/net/stat/arp_cache", "table_fulls", "neighbour entries (net.ipv4.neigh.default.gc_thresh3)" },
+	/* dropped are packets as well whose entry clashes with another's, of which a host with much NAT or DNS has some */
+	{ "/proc/net/stat/nf_conntrack", "drop", "connection-tracking entries (net.netfilter.nf_conntrack_max)",
+		"/proc/sys/net/netfilter/nf_conntrack_count", "/proc/sys/net/netfilter/nf_conntrack_max" },
+	{ "/proc/net/stat/arp_cache", "table_fulls", "neighbour entries (net.ipv4.neigh.default.gc_thresh3)", NULL, NULL },
 };
 
 /* Which word of the line; -1: none. */
@@ -66,6 +70,25 @@ static uint64_t read_drops(const char *root, unsigned int table)
 	return sum;
 }
 
+static uint64_t read_number(const char *root, const char *name)
+{
+	CLEANUP_FREE char *text = NULL;
+	char path[PATH_MAX];
+
+	(void)snprintf(path, sizeof(path), "%.3000s%s", root, name);
+	return file_read(path, STAT_MAX, &text, NULL) < 0 ? 0 : strtoull(text, NULL, 10);
+}
+
+static bool may_be_full(const char *root, unsigned int table)
+{
+	uint64_t max;
+
+	if (!table_of[table].max)
+		return true;
+	max = read_number(root, table_of[table].max); /* 0: no limit, or none that can be read */
+	return max > 0 && read_number(root, table_of[table].count) >= max / 100 * FULL_PERCENT;
+}
+
 int host_tables_look(struct host_tables *tables, const char *root, int64_t now)
 {
 	int begun = -1;
@@ -73,7 +96,7 @@ int host_tables_look(struct host_tables *tables, const char *root, int64_t now)
 	for (unsigned int i = 0; i < HOST_TABLES; i++) {
 		uint64_t drops = read_drops(root, i);
 
-		if (tables->is_read && drops > tables->drops[i]) {
+		if (tables->is_read && drops > tables->drops[i] && may_be_full(root, i)) {
 			if (tables->last_usec[i] == 0 || now - tables->last_usec[i] >= HOST_TABLE_HOLD_USEC)
 				begun = (int)i;
 			tables->last_usec[i] = now;

@@ -2,7 +2,8 @@
  *
  * Tables of the kernel that all sandboxes and the host share, and that no call's errno tells of when they are full: packets
  * are dropped. The kernel counts them (/proc/net/stat); each that is dropped for want of an entry is HOST_LIMIT with the
- * table's name. Pure but for reading files below `root`.
+ * table's name. Where the count is of other drops too, only those while the table is nearly full are. Pure but for reading
+ * files below `root`.
  */
 #pragma once
 

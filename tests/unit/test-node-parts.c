@@ -473,6 +473,16 @@ static void write_stat(const char *root, const char *path, const char *names, un
 static const char conntrack_stat[] = "entries  clashres early drop early_drop";
 static const char neighbour_stat[] = "entries allocs   unresolved_discards table_fulls more";
 
+static void write_conntrack(const char *root, const char *count)
+{
+	char full[PATH_MAX];
+
+	(void)snprintf(full, sizeof(full), "%s/proc/sys/net/netfilter/nf_conntrack_count", root);
+	ck_assert_int_eq(file_replace(full, count, strlen(count), 0644), 0);
+	(void)snprintf(full, sizeof(full), "%s/proc/sys/net/netfilter/nf_conntrack_max", root);
+	ck_assert_int_eq(file_replace(full, "1000\n", 5, 0644), 0);
+}
+
 START_TEST(a_full_table_of_the_kernel_is_named)
 {
 	struct host_tables tables = { .is_read = false };
@@ -482,7 +492,8 @@ START_TEST(a_full_table_of_the_kernel_is_named)
 
 	make_dir(root);
 	ck_assert_int_eq(host_tables_look(&tables, root, now), -1); /* a kernel that has neither */
-	for (const char *const *at = (const char *const[]){ "/proc", "/proc/net", "/proc/net/stat", NULL }; *at; at++) {
+	for (const char *const *at = (const char *const[]){ "/proc", "/proc/net", "/proc/net/stat", "/proc/sys", "/proc/sys/net",
+			"/proc/sys/net/netfilter", NULL }; *at; at++) {
 		(void)snprintf(dir, sizeof(dir), "%s%s", root, *at);
 		ck_assert_int_eq(mkdir(dir, 0755), 0);
 	}
@@ -492,6 +503,14 @@ START_TEST(a_full_table_of_the_kernel_is_named)
 	for (int i = 0; i < 3; i++)
 		ck_assert_int_eq(host_tables_look(&tables, root, now), -1);
 	ck_assert(!host_tables_full(&tables, now, &err));
+	write_stat(root, CONNTRACK, conntrack_stat, 7, 0xa); /* nobody says how full it is */
+	ck_assert_int_eq(host_tables_look(&tables, root, now), -1);
+	write_conntrack(root, "949\n");
+	write_stat(root, CONNTRACK, conntrack_stat, 7, 0xf); /* there is room: entries that clashed */
+	ck_assert_int_eq(host_tables_look(&tables, root, now), -1);
+	ck_assert(!host_tables_full(&tables, now, &err));
+	write_conntrack(root, "950\n");
+	ck_assert_int_eq(host_tables_look(&tables, root, now), -1);
 	write_stat(root, CONNTRACK, conntrack_stat, 7, 0x10);
 	ck_assert_int_eq(host_tables_look(&tables, root, now), 0);
 	ck_assert(host_tables_full(&tables, now, &err));
