@@ -23,6 +23,7 @@
 
 #define LOOK_SEC 5
 #define TABLES_SEC 1
+#define UNFIT_USEC (15 * USEC_PER_SEC) /* what keeps the node out is looked at this often */
 #define COLLECT_TURNS 12u /* of these: a minute */
 #define MIB (1024u * 1024u)
 #define RESERVED_MIB 1024u /* of the host's memory, for everything that is no sandbox */
@@ -98,8 +99,35 @@ static void check_floor(const struct agent_options *options, struct err *ret)
 	}
 }
 
-/* The first error says why; the others are in the log, and on the host with the same command. The scheduler's address is not
- * looked at: who hears of it is there. KVM is tried by run_look() and by the canary. */
+/* The first error says why; the others are in the log, and on the host with the same command. The disk's floor is
+ * check_floor()'s to say, which is another code, with every look. */
+void host_unfit(const struct doctor *doctor, struct err *ret)
+{
+	size_t errors = 0;
+
+	*ret = (struct err)ERR_NULL;
+	for (size_t i = 0; i < doctor->n; i++) {
+		const struct doctor_finding *finding = &doctor->findings[i];
+
+		if (finding->severity != DOCTOR_ERROR || !strcmp(finding->check, "disk"))
+			continue;
+		if (errors++ == 0) {
+			(void)err_set(ret, FAIL_HOST_UNFIT, 0, "%s: %.180s", finding->check, finding->text);
+			err_add(ret, "check", "%s", finding->check);
+			err_add(ret, "do", "%.90s", finding->remedy);
+		}
+		log_warn("the host is not fit", "check", finding->check, "finding", finding->text, "do", finding->remedy);
+	}
+	if (errors > 1)
+		err_add(ret, "errors", "%zu", errors);
+}
+
+int64_t host_unfit_pause(const struct err *unfit, int64_t period)
+{
+	return err_is_set(unfit) ? MIN(period, UNFIT_USEC) : period;
+}
+
+/* The scheduler's address is not looked at: who hears of it is there. KVM is tried by run_look() and by the canary. */
 static void run_doctor(struct host *host)
 {
 	const struct agent_options *options = host->agent->options;
@@ -108,25 +136,9 @@ static void run_doctor(struct host *host)
 		.disk_floor_percent = (unsigned int)options->disk_floor_percent,
 		.sandboxes = options->max_sandboxes };
 	CLEANUP(doctor_deinit) struct doctor doctor;
-	size_t errors = 0;
 
-	if (doctor_run(&doctor, &config) < 0)
-		return; /* what it found before still holds */
-	host->unfit = (struct err)ERR_NULL;
-	for (size_t i = 0; i < doctor.n; i++) {
-		const struct doctor_finding *finding = &doctor.findings[i];
-
-		if (finding->severity != DOCTOR_ERROR)
-			continue;
-		if (errors++ == 0) {
-			(void)err_set(&host->unfit, FAIL_HOST_UNFIT, 0, "%s: %.180s", finding->check, finding->text);
-			err_add(&host->unfit, "check", "%s", finding->check);
-			err_add(&host->unfit, "do", "%.90s", finding->remedy);
-		}
-		log_warn("the host is not fit", "check", finding->check, "finding", finding->text, "do", finding->remedy);
-	}
-	if (errors > 1)
-		err_add(&host->unfit, "errors", "%zu", errors);
+	if (doctor_run(&doctor, &config) == 0) /* else what it found before still holds */
+		host_unfit(&doctor, &host->unfit);
 }
 
 static void check_fit(struct host *host, struct err *ret)
@@ -134,8 +146,8 @@ static void check_fit(struct host *host, struct err *ret)
 	int64_t now = clock_monotonic_usec(), period = host->agent->options->doctor_period;
 
 	if (period > 0 && host->agent->options->kvm_probe && now >= host->doctor_due_usec) {
-		host->doctor_due_usec = now + period;
 		run_doctor(host);
+		host->doctor_due_usec = now + host_unfit_pause(&host->unfit, period);
 	}
 	if (!err_is_set(ret))
 		*ret = host->unfit;

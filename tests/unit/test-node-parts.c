@@ -17,9 +17,11 @@
 #include <unistd.h>
 
 #include "agent/cpu-class.h"
+#include "agent/host.h"
 #include "agent/host-tables.h"
 #include "agent/identity.h"
 #include "agent/journal.h"
+#include "doctor/doctor.h"
 #include "doctor/kvm.h"
 #include "agent/options.h"
 #include "agent/pidref.h"
@@ -532,6 +534,36 @@ START_TEST(a_full_table_of_the_kernel_is_named)
 }
 END_TEST
 
+/* ---- the doctor ---- */
+
+/* A full disk has a code of its own, under which what sleeps may wake; and what keeps the node out is looked at again soon. */
+START_TEST(what_the_doctor_finds_keeps_out_but_for_the_disk)
+{
+	struct doctor_finding findings[] = {
+		{ .check = "disk", .severity = DOCTOR_ERROR, .text = "1 % are free", .remedy = "Free some." },
+		{ .check = "clock", .severity = DOCTOR_WARNING, .text = "not in step", .remedy = "Mend it." },
+		{ .check = "cgroup", .severity = DOCTOR_ERROR, .text = "there is none", .remedy = "Mount it." },
+		{ .check = "kernel", .severity = DOCTOR_ERROR, .text = "too old", .remedy = "Take another." },
+	};
+	struct doctor doctor = { .findings = findings, .n = 2 };
+	struct err err = ERR_NULL;
+
+	host_unfit(&doctor, &err);
+	ck_assert_int_eq(err.code, FAIL_NONE);
+	ck_assert_int_eq(host_unfit_pause(&err, 300 * USEC_PER_SEC), 300 * USEC_PER_SEC);
+	doctor.n = 4;
+	host_unfit(&doctor, &err);
+	ck_assert_int_eq(err.code, FAIL_HOST_UNFIT);
+	ck_assert_str_eq(err_field(&err, "check"), "cgroup");
+	ck_assert_str_eq(err_field(&err, "errors"), "2");
+	ck_assert_int_eq(host_unfit_pause(&err, 300 * USEC_PER_SEC), 15 * USEC_PER_SEC);
+	ck_assert_int_eq(host_unfit_pause(&err, USEC_PER_SEC), USEC_PER_SEC);
+	doctor.n = 2;
+	host_unfit(&doctor, &err);
+	ck_assert_int_eq(err.code, FAIL_NONE);
+}
+END_TEST
+
 START_TEST(a_host_without_kvm_says_what_to_do)
 {
 	struct err err = ERR_NULL;
@@ -698,6 +730,7 @@ int main(void)
 	tcase_add_test(tcase, a_process_is_known_by_more_than_its_number);
 	tcase_add_test(tcase, a_cpu_class_is_vendor_family_model);
 	tcase_add_test(tcase, a_full_table_of_the_kernel_is_named);
+	tcase_add_test(tcase, what_the_doctor_finds_keeps_out_but_for_the_disk);
 	tcase_add_test(tcase, a_host_without_kvm_says_what_to_do);
 	tcase_add_test(tcase, each_way_to_have_no_kvm_has_its_hint);
 	tcase_add_test(tcase, a_kvm_without_hardware_is_none);
