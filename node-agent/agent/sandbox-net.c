@@ -262,6 +262,8 @@ static void take_listed(struct agent *agent, const struct helper_slot *slot)
 			set_again(sandbox, view.spec);
 		return;
 	}
+	if (sandbox && !strcmp(slot->sandbox, SV_CANARY))
+		return; /* the node's own test VM: no sandbox of the supervisor's, and gives its slot back itself */
 	log_info("a network slot of a sandbox that is gone is given back", "sandbox", slot->sandbox, "slot",
 		slot->name);
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {

@@ -19,6 +19,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "core/supervisor.h"
+#include "helper/message.h"
 #include "lib/loop.h"
 #include "lib/suite.h"
 #include "unit/test-node-rig.h"
@@ -511,6 +513,150 @@ START_TEST(a_test_vm_decides)
 }
 END_TEST
 
+/* ---- a helper of this test ---- */
+
+#define GONE "goneegoneegoneegonee"
+
+struct fake_helper {
+	char path[128];
+	int listening, fd;
+	struct event *on_agent, *on_request;
+	bool knows_slots; /* lists the canary's and one that nobody has */
+	bool has_killed_canary, has_killed_gone; /* since then */
+};
+
+static void put_fake_slot(struct helper_reply *reply, const char *sandbox, const char *name)
+{
+	struct helper_slot *slot = &reply->slots[reply->n_slots++];
+
+	*slot = (struct helper_slot){ .generation = 1, .guest = 0x0a000002, .gateway = 0x0a000001, .prefix = 30, .cid = 7 };
+	(void)snprintf(slot->sandbox, sizeof(slot->sandbox), "%s", sandbox);
+	(void)snprintf(slot->name, sizeof(slot->name), "%s", name);
+}
+
+/* Its descriptor, -1: none. */
+static int answer_request(struct fake_helper *helper, const struct helper_request *request, struct helper_reply *reply)
+{
+	if (request->type == HELPER_HELLO) {
+		reply->has_facts = true;
+		reply->facts.version = HELPER_VERSION;
+	} else if (request->type == HELPER_SLOT_MAKE) {
+		put_fake_slot(reply, request->sandbox, "s00000000000c");
+	} else if (request->type == HELPER_TAP_OPEN) {
+		return open("/dev/null", O_RDWR | O_CLOEXEC);
+	} else if (request->type == HELPER_DNS_OPEN) {
+		(void)err_set(&reply->failure, FAIL_HELPER_UNAVAILABLE, 0, "none here");
+	} else if (request->type == HELPER_LIST && helper->knows_slots) {
+		put_fake_slot(reply, SV_CANARY, "s00000000000c");
+		put_fake_slot(reply, GONE, "s00000000000d");
+	} else if (request->type == HELPER_GROUP_KILL && helper->knows_slots) {
+		helper->has_killed_canary |= !strcmp(request->sandbox, SV_CANARY);
+		helper->has_killed_gone |= !strcmp(request->sandbox, GONE);
+	}
+	return -1;
+}
+
+static void hang_up(struct fake_helper *helper)
+{
+	if (helper->on_request)
+		event_free(helper->on_request);
+	helper->on_request = NULL;
+	helper->fd = fd_close(helper->fd);
+}
+
+static void on_helper_request(evutil_socket_t fd, short what, void *user)
+{
+	struct fake_helper *helper = user;
+	CLEANUP_FREE uint8_t *packet = malloc(HELPER_PACKET_MAX), *data = NULL;
+	CLEANUP_FREE struct helper_reply *reply = calloc(1, sizeof(*reply));
+	struct helper_request request;
+	CLEANUP_FD int passed = -1;
+	int fds[HELPER_FDS_MAX];
+	size_t n_fds = 0, size;
+	ssize_t n;
+
+	(void)what;
+	n = unix_recv_fds(fd, packet, HELPER_PACKET_MAX, fds, HELPER_FDS_MAX, &n_fds);
+	if (n <= 0) {
+		hang_up(helper);
+		return;
+	}
+	ck_assert_int_eq(helper_request_decode(packet, (size_t)n, &request, NULL), 0);
+	reply->id = request.id;
+	passed = answer_request(helper, &request, reply);
+	helper_request_deinit(&request);
+	ck_assert_int_eq(helper_reply_encode(reply, &data, &size), 0);
+	(void)unix_send_fds(fd, data, size, &passed, passed >= 0);
+}
+
+static void on_helper_agent(evutil_socket_t fd, short what, void *user)
+{
+	struct fake_helper *helper = user;
+
+	(void)what;
+	hang_up(helper);
+	helper->fd = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	ck_assert_int_ge(helper->fd, 0);
+	helper->on_request = event_new(event_get_base(helper->on_agent), helper->fd, EV_READ | EV_PERSIST, on_helper_request, helper);
+	ck_assert_int_eq(event_add(helper->on_request, NULL), 0);
+}
+
+static void fake_helper_init(struct fake_helper *helper, struct rig *rig)
+{
+	*helper = (struct fake_helper){ .fd = -1 };
+	(void)snprintf(helper->path, sizeof(helper->path), "%s/helper", rig->dir);
+	helper->listening = unix_listen(helper->path, SOCK_SEQPACKET, 0600, 4);
+	ck_assert_int_ge(helper->listening, 0);
+	helper->on_agent = event_new(rig->base, helper->listening, EV_READ | EV_PERSIST, on_helper_agent, helper);
+	ck_assert_int_eq(event_add(helper->on_agent, NULL), 0);
+}
+
+static void fake_helper_deinit(struct fake_helper *helper)
+{
+	hang_up(helper);
+	event_free(helper->on_agent);
+	(void)fd_close(helper->listening);
+}
+
+static bool has_given_back(struct rig *rig, void *arg)
+{
+	const struct fake_helper *helper = arg;
+
+	(void)rig;
+	return helper->has_killed_gone;
+}
+
+/* A helper that starts again tells which slots it has: those that nobody has are given back, and a test VM is somebody. */
+START_TEST(a_helper_that_starts_again_ends_no_test_vm)
+{
+	static char period[] = "--guest-canary-period=1h", mode[] = "--guest-cmdline=stub.mode=never-hello";
+	char initramfs[128], socket_at[160];
+	struct fake_helper helper;
+	struct rig rig;
+	pid_t vmm;
+
+	rig_init(&rig);
+	fake_helper_init(&helper, &rig);
+	(void)snprintf(initramfs, sizeof(initramfs), "--guest-initramfs=%s", rig.kernel);
+	(void)snprintf(socket_at, sizeof(socket_at), "--helper-socket=%s", helper.path);
+	rig.extra[0] = period;
+	rig.extra[1] = initramfs;
+	rig.extra[2] = mode;
+	rig.extra[3] = socket_at;
+	rig_join(&rig);
+	rig_start(&rig);
+	rig_until(&rig, has_vmm, NULL, "the VM");
+	vmm = rig_find_vmm(&rig);
+	helper.knows_slots = true;
+	hang_up(&helper);
+	rig_until(&rig, has_given_back, &helper, "the slot that nobody has");
+	ck_assert(!helper.has_killed_canary); /* which it listed before */
+	ck_assert_int_eq(rig_find_vmm(&rig), vmm);
+	fake_helper_deinit(&helper);
+	rig_deinit(&rig);
+}
+END_TEST
+
 /* ---- a service manager that is not there ---- */
 
 /* R199: not set, empty, no path, nobody there, nobody there in the abstract. */
@@ -722,9 +868,10 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("node-service");
-	TCase *tcase = tcase_create("service");
+	TCase *tcase = tcase_create("service"), *canary = tcase_create("canary");
 
 	tcase_set_timeout(tcase, 120);
+	tcase_set_timeout(canary, 120);
 	tcase_add_loop_test(tcase, a_refused_token_is_told_by_its_name, 0, 3);
 	tcase_add_test(tcase, a_state_directory_is_one_node);
 	tcase_add_test(tcase, the_secret_key_is_the_owner_s_alone);
@@ -739,12 +886,14 @@ int main(void)
 	tcase_add_loop_test(tcase, a_cached_file_is_verified_before_its_first_use, 0, 2);
 	tcase_add_test(tcase, a_life_ends_at_its_time);
 	tcase_add_test(tcase, a_guest_s_want_of_memory_is_told);
-	tcase_add_loop_test(tcase, a_test_vm_decides, 0, 2);
+	tcase_add_loop_test(canary, a_test_vm_decides, 0, 2);
+	tcase_add_test(canary, a_helper_that_starts_again_ends_no_test_vm);
 	tcase_add_loop_test(tcase, where_nobody_is_to_be_notified_it_runs, 0, 5);
 	tcase_add_loop_test(tcase, a_start_may_be_ended_at_any_point, 0, 3);
 	tcase_add_loop_test(tcase, an_agent_killed_during_a_start_leaves_no_vm_behind, 0, 2);
 	tcase_add_test(tcase, rounds_leave_no_descriptor_in_the_agent);
 	tcase_add_loop_test(tcase, a_stream_reaches_the_gateway_or_says_why_not, 0, 3);
 	suite_add_tcase(suite, tcase);
+	suite_add_tcase(suite, canary);
 	return suite_run(suite);
 }
