@@ -15,6 +15,8 @@
 #include "base/fd.h"
 
 #define VMSTAT_MAX 65536
+/* A kill is counted and logged before its victim is dead, and a shell tells of a child a little later. */
+#define BLAME_USEC (2 * USEC_PER_SEC)
 #define FIELD "\noom_kill "
 
 static void on_log(struct source *source, uint32_t events)
@@ -47,9 +49,18 @@ int oom_watch(struct oom *oom, int fd)
 
 uint64_t oom_look(struct oom *oom)
 {
-	if (oom->count)
-		oom->kills = MAX(oom->kills, oom->count());
+	uint64_t kills = oom->count ? oom->count() : 0;
+
+	if (kills > oom->kills) {
+		oom->kills = kills;
+		oom->rose_usec = clock_monotonic_usec();
+	}
 	return oom->kills;
+}
+
+bool oom_is_to_blame(struct oom *oom, uint64_t before)
+{
+	return oom_look(oom) > before && clock_monotonic_usec() - oom->rose_usec <= BLAME_USEC;
 }
 
 bool oom_reaped(struct oom *oom, pid_t pid, int status)

@@ -19,6 +19,7 @@ struct oom {
 	uint64_t (*count)(void);        /* NULL: nobody can say, and nothing is ever found */
 	pid_t (*tell)(uint64_t kills);  /* starts a process that exits with 0 when the host took it; NULL: nobody is told */
 	uint64_t kills;                 /* as last counted */
+	int64_t rose_usec;              /* when that was seen to rise last; 0: never */
 	uint64_t told, telling;
 	pid_t teller;                   /* 0: none */
 	int64_t again_usec;             /* nothing is told before it */
@@ -30,6 +31,8 @@ void oom_deinit(struct oom *oom);
 int oom_watch(struct oom *oom, int fd);
 /* Asks now. Returns the kills since the start. */
 uint64_t oom_look(struct oom *oom);
+/* Asks now: whether one of them, and more than `before`, may be what has just died. */
+bool oom_is_to_blame(struct oom *oom, uint64_t before);
 /* Returns whether `pid` was the teller. */
 bool oom_reaped(struct oom *oom, pid_t pid, int status);
 /* Tells the host what it does not know. Returns when to be called again, 0: no need. */

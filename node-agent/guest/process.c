@@ -309,7 +309,7 @@ static void drain_is_over(struct process *process)
 	process_try_end(process);
 }
 
-/* Killed by nobody here, or a shell's word (128 + SIGKILL) that what it waited for was, while the kernel killed for want
+/* Killed by nobody here, or a shell's word (128 + SIGKILL) that what it waited for was, just after the kernel killed for want
  * of memory. Which process that was the kernel says only in words; two that are killed at once may share the blame. */
 static bool was_oom_killed(struct processes *all, const struct process *process)
 {
@@ -319,7 +319,7 @@ static bool was_oom_killed(struct processes *all, const struct process *process)
 		return false;
 	if (end->exited ? end->exit_code != 128 + SIGKILL : end->signal != SIGKILL)
 		return false;
-	return oom_look(all->oom) > process->oom_before;
+	return oom_is_to_blame(all->oom, process->oom_before);
 }
 
 void processes_reaped(struct processes *all, pid_t pid, int status)

@@ -65,6 +65,27 @@ START_TEST(test_out_of_memory)
 }
 END_TEST
 
+/* Of a kill that something else of the sandbox died of, what is killed much later does not die. */
+START_TEST(test_only_what_dies_with_a_kill_is_blamed)
+{
+	struct client client;
+	struct result result;
+
+	oom_init(&fx.server.oom, &fx.server.loop, count_kills, NULL);
+	kills = 7;
+	kills_at_each_look = false;
+	(void) oom_look(&fx.server.oom);
+	client = start_script(_i == 0 ? "sleep 3; kill -KILL $$" : "sleep 0.3; kill -KILL $$");
+	(void) expect_started(&client);
+	kills++;
+	(void) oom_look(&fx.server.oom); /* the kernel's log had something */
+	finish(&client, &result);
+	ck_assert_uint_eq(result.signal, 9);
+	ck_assert_int_eq(result.out_of_memory, _i == 1);
+	result_free(&result);
+}
+END_TEST
+
 static void wait_for_teller(void)
 {
 	while (fx.server.oom.teller != 0)
@@ -118,6 +139,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, test_out_of_memory, 0, (int) ARRAY_LEN(hungry));
+	tcase_add_loop_test(tcase, test_only_what_dies_with_a_kill_is_blamed, 0, 2);
 	tcase_add_test(tcase, test_host_is_told_of_kills);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
