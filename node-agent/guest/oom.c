@@ -17,6 +17,7 @@
 #define VMSTAT_MAX 65536
 /* A kill is counted and logged before its victim is dead, and a shell tells of a child a little later. */
 #define BLAME_USEC (2 * USEC_PER_SEC)
+#define PAUSE_MAX (300 * USEC_PER_SEC)
 #define FIELD "\noom_kill "
 
 static void on_log(struct source *source, uint32_t events)
@@ -68,8 +69,13 @@ bool oom_reaped(struct oom *oom, pid_t pid, int status)
 	if (oom->teller == 0 || pid != oom->teller)
 		return false;
 	oom->teller = 0;
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
 		oom->told = oom->telling;
+		oom->pause_usec = 0;
+	} else {
+		oom->pause_usec = MIN(MAX(2 * oom->pause_usec, USEC_PER_SEC), PAUSE_MAX);
+		oom->again_usec = clock_monotonic_usec() + oom->pause_usec;
+	}
 	return true;
 }
 

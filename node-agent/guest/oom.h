@@ -2,7 +2,8 @@
  *
  * What the guest's own kernel killed for want of memory. The count is the kernel's (/proc/vmstat, oom_kill); that it rose is
  * seen without a clock: the kernel counts before it logs, and its log (/dev/kmsg) is watched. The host is told by a process
- * made for that, again until it takes it, and once a second at most.
+ * made for that, again until it takes it, and once a second at most; with longer and longer pauses while it does not (an older
+ * agent hears no more than the first hello).
  */
 #pragma once
 
@@ -23,6 +24,7 @@ struct oom {
 	uint64_t told, telling;
 	pid_t teller;                   /* 0: none */
 	int64_t again_usec;             /* nothing is told before it */
+	int64_t pause_usec;             /* after the last that was not taken; 0: it was */
 };
 
 void oom_init(struct oom *oom, struct loop *loop, uint64_t (*count)(void), pid_t (*tell)(uint64_t kills));

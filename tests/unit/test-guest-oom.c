@@ -131,6 +131,44 @@ START_TEST(test_host_is_told_of_kills)
 }
 END_TEST
 
+/* An older agent takes none: less and less is tried. One that takes it makes it as before. */
+START_TEST(test_pauses_grow_while_nobody_listens)
+{
+	struct oom *oom = &fx.server.oom;
+	int64_t pause = USEC_PER_SEC;
+
+	oom_init(oom, &fx.server.loop, count_kills, tell_kills);
+	kills = 1;
+	kills_at_each_look = false;
+	n_told = 0;
+	taken_status = 1;
+	(void) oom_look(oom);
+	for (unsigned int i = 1; i <= 12; i++) {
+		int64_t began = clock_monotonic_usec();
+
+		oom->again_usec = began;
+		turn();
+		ck_assert_uint_eq(n_told, i);
+		wait_for_teller();
+		ck_assert_int_ge(oom->again_usec, began + pause);
+		ck_assert_int_le(oom->again_usec, clock_monotonic_usec() + pause);
+		pause = MIN(2 * pause, 300 * USEC_PER_SEC);
+	}
+	taken_status = 0;
+	oom->again_usec = clock_monotonic_usec();
+	turn();
+	wait_for_teller();
+	ck_assert_uint_eq(oom->told, 1);
+	kills++;
+	(void) oom_look(oom);
+	oom->again_usec = 0;
+	taken_status = 1;
+	turn();
+	wait_for_teller();
+	ck_assert_int_le(oom->again_usec, clock_monotonic_usec() + USEC_PER_SEC);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("guest-oom");
@@ -141,6 +179,7 @@ int main(void)
 	tcase_add_loop_test(tcase, test_out_of_memory, 0, (int) ARRAY_LEN(hungry));
 	tcase_add_loop_test(tcase, test_only_what_dies_with_a_kill_is_blamed, 0, 2);
 	tcase_add_test(tcase, test_host_is_told_of_kills);
+	tcase_add_test(tcase, test_pauses_grow_while_nobody_listens);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
 }
