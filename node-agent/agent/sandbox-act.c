@@ -318,6 +318,7 @@ static void start_vmm(struct sandbox *sandbox, const struct sv_action *action)
 	(void)images_path(sandbox->agent->images, spec->image_digest, image); /* a canary has none */
 	if (spec->disk_mib > 0 && journal_dir(options->state, sandbox->id, dir) == 0)
 		(void)snprintf(disk, sizeof(disk), "%.4000s/" DISK_NAME, dir);
+	sandbox->kills.is_heard = action->restore; /* it says no other hello */
 	vmm_start(sandbox->vmm, &start);
 	sandbox->tap = fd_close(sandbox->tap); /* the VMM's now */
 }

@@ -47,16 +47,16 @@ static void call_failed_to_start(
 /* ---- hello ---- */
 
 /* Of the life of the sandbox, which goes on: a process of it did not. */
-static void say_oom(struct sandbox *sandbox, uint64_t kills)
+void sandbox_tell_kills(struct sandbox *sandbox)
 {
+	uint64_t kills = kills_tell(&sandbox->kills, clock_monotonic_usec());
 	struct stage_record record = { .stage = STAGE_EXEC,
 		.outcome = RESULT_FAILED,
 		.began_us = clock_realtime_usec(),
 		.generation = sandbox->generation };
 
-	if (kills <= sandbox->oom_kills)
+	if (kills == 0)
 		return;
-	sandbox->oom_kills = kills;
 	memcpy(record.sandbox, sandbox->id, sizeof(record.sandbox));
 	(void)err_set_at(&record.failure, STAGE_EXEC, FAIL_GUEST_OOM, 0,
 		"the sandbox's kernel has killed %llu times since its start for want of memory", (unsigned long long)kills);
@@ -73,9 +73,11 @@ static void on_hello(const struct hello_result *hello, void *user)
 	};
 
 	if (hello->oom_kills > 0) {
-		say_oom(sandbox, hello->oom_kills);
+		kills_said(&sandbox->kills, hello->oom_kills);
+		sandbox_tell_kills(sandbox);
 		return;
 	}
+	sandbox->kills.is_heard = true;
 	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);
 	(void)snprintf(post.boot_id, sizeof(post.boot_id), "%s", hello->boot_id);
 	agent_post(sandbox->agent, &post);
@@ -285,6 +287,7 @@ void sandbox_adopt(struct sandbox *sandbox, const struct sv_vmm_id *id)
 	if (sandbox_listen_hello(sandbox, &err) < 0)
 		log_failure(LOG_LEVEL_WARN, "a guest is not heard any more", &err, "sandbox", sandbox->id, NULL);
 	hello_slow(sandbox->hello);
+	sandbox->kills.is_heard = true;
 	sandbox->is_adopting = true;
 	sandbox_ask_status(sandbox);
 }

@@ -327,7 +327,7 @@ void sandbox_spawn_vmm(struct sandbox *sandbox, const struct sv_vmm_id *intent, 
 	int r = 0;
 
 	sandbox->intent = *intent;
-	sandbox->oom_kills = 0;
+	kills_restart(&sandbox->kills, false);
 	sandbox_set_run_dir(sandbox, intent->run_dir);
 	if (!*sandbox->run_dir)
 		r = err_set(&err, FAIL_VMM_START_FAILED, EINVAL, "the sandbox has no run directory");

@@ -165,8 +165,10 @@ void sandbox_trim_all(struct agent *agent)
 	struct sandbox *sandbox, *next;
 
 	HASH_ITER (hh, agent->sandboxes, sandbox, next)
-		if (sandbox->vmm && *sandbox->run_dir)
+		if (sandbox->vmm && *sandbox->run_dir) {
 			vmm_trim_files(sandbox->run_dir);
+			sandbox_tell_kills(sandbox);
+		}
 }
 
 /* ---- the journal ---- */

@@ -22,6 +22,7 @@
 #include <sys/queue.h>
 
 #include "agent/agent.h"
+#include "agent/kills.h"
 #include "agent/todo.h"
 #include "agent/vmm.h"
 #include "agent/vmm-spawn.h"
@@ -80,7 +81,7 @@ struct sandbox {
 	struct guest_call *power_off;
 	struct image_wait *image;
 	struct hello_listener *hello;
-	uint64_t oom_kills; /* of its guest's kernel, as it last said */
+	struct kills kills; /* of its guest's kernel */
 	struct helper_slot slot; /* of the start under way */
 	struct sandbox_spec *net_spec;   /* with the network policy in force, or being set */
 	struct sandbox_spec *net_former; /* with the one in force while another is being set; NULL: none is */
@@ -170,6 +171,8 @@ void sandbox_ask_status(struct sandbox *sandbox);
 void sandbox_adopt_status(struct sandbox *sandbox); /* the VMM answered */
 int sandbox_listen_hello(struct sandbox *sandbox, struct err *reterr);
 void sandbox_stop_hello(struct sandbox *sandbox);
+/* Its guest's kills for want of memory, where they are to be told now. */
+void sandbox_tell_kills(struct sandbox *sandbox);
 void sandbox_power_off(struct sandbox *sandbox);
 
 /* perform.c */

@@ -21,6 +21,7 @@
 #include "agent/host-tables.h"
 #include "agent/identity.h"
 #include "agent/journal.h"
+#include "agent/kills.h"
 #include "doctor/doctor.h"
 #include "doctor/kvm.h"
 #include "agent/options.h"
@@ -534,6 +535,37 @@ START_TEST(a_full_table_of_the_kernel_is_named)
 }
 END_TEST
 
+/* ---- a guest's want of memory ---- */
+
+START_TEST(a_guest_that_counts_kills_without_end_is_told_once_a_minute)
+{
+	struct kills kills = { .is_heard = false };
+	int64_t now = 1000 * USEC_PER_SEC;
+	unsigned int n = 0;
+
+	kills_said(&kills, 1000); /* before its first hello it has nothing to say */
+	ck_assert_uint_eq(kills_tell(&kills, now), 0);
+	kills.is_heard = true;
+	ck_assert_uint_eq(kills_tell(&kills, now), 0);
+	kills_said(&kills, 2);
+	ck_assert_uint_eq(kills_tell(&kills, now), 2); /* at once */
+	ck_assert_uint_eq(kills_tell(&kills, now + 2 * KILLS_PAUSE_USEC), 0);
+	for (uint64_t i = 3; i < 603; i++) { /* ten minutes */
+		now += USEC_PER_SEC;
+		kills_said(&kills, i);
+		kills_said(&kills, 1);
+		n += kills_tell(&kills, now) != 0;
+	}
+	ck_assert_uint_eq(n, 10);
+	kills_said(&kills, 700);
+	ck_assert_uint_eq(kills_tell(&kills, now + KILLS_PAUSE_USEC - 1), 0);
+	ck_assert_uint_eq(kills_tell(&kills, now + KILLS_PAUSE_USEC), 700); /* none is lost */
+	kills_restart(&kills, true); /* falling asleep and waking is no way around it */
+	kills_said(&kills, 701);
+	ck_assert_uint_eq(kills_tell(&kills, now + KILLS_PAUSE_USEC + 1), 0);
+}
+END_TEST
+
 /* ---- the doctor ---- */
 
 /* A full disk has a code of its own, under which what sleeps may wake; and what keeps the node out is looked at again soon. */
@@ -730,6 +762,7 @@ int main(void)
 	tcase_add_test(tcase, a_process_is_known_by_more_than_its_number);
 	tcase_add_test(tcase, a_cpu_class_is_vendor_family_model);
 	tcase_add_test(tcase, a_full_table_of_the_kernel_is_named);
+	tcase_add_test(tcase, a_guest_that_counts_kills_without_end_is_told_once_a_minute);
 	tcase_add_test(tcase, what_the_doctor_finds_keeps_out_but_for_the_disk);
 	tcase_add_test(tcase, a_host_without_kvm_says_what_to_do);
 	tcase_add_test(tcase, each_way_to_have_no_kvm_has_its_hint);

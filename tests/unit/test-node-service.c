@@ -425,7 +425,7 @@ static bool has_told_of_oom(struct rig *rig, void *arg)
 START_TEST(a_guest_s_want_of_memory_is_told)
 {
 	struct sandbox_spec *spec;
-	unsigned int from = 0, n = 0;
+	unsigned int from = 0;
 	struct rig rig;
 
 	rig_init(&rig);
@@ -444,9 +444,7 @@ START_TEST(a_guest_s_want_of_memory_is_told)
 	rig_until(&rig, has_told_of_oom, &from, "the record of after the restart");
 	from = rig.n_records;
 	loop_for(rig.base, 3000);
-	for (unsigned int i = from; i < rig.n_records; i++, n++)
-		;
-	ck_assert_uint_le(n, 8);
+	ck_assert(!has_told_of_oom(&rig, &from)); /* one a minute */
 	ck_assert(rig_is(&rig, SANDBOX, REPORT_RUNNING));
 	spec_unref(spec);
 	rig_deinit(&rig);
