@@ -445,6 +445,7 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 	case SV_DO_REMOVE_FILES:
 		sandbox->keeps_disk = action->keep_disk;
 		sandbox->keeps_snapshot = action->keep_snapshot;
+		sandbox->has_failed |= action->keep_evidence;
 		sandbox_give_back_network(sandbox);
 		break;
 	default:

@@ -80,6 +80,7 @@ static void decide(struct supervisor *sv, const struct err *failure)
 
 	bool is_first = !was_failed && !canary->is_doubted;
 
+	canary->has_failed = failed(failure);
 	canary->is_doubted = false;
 	if (failed(failure) && failure_info(failure->code)->class == CLASS_CAPACITY)
 		return;
@@ -148,6 +149,17 @@ static void clear(struct supervisor *sv, bool before)
 		action->vmm = sv->canary.vmm;
 }
 
+/* What its console says is kept, of the last that failed. */
+static void remove_files(struct supervisor *sv)
+{
+	struct sv_action *action;
+
+	wait_for(sv, CANARY_REMOVING, sv->config.disk_timeout_usec);
+	action = emit(sv, SV_DO_REMOVE_FILES);
+	if (action)
+		action->keep_evidence = sv->canary.has_failed;
+}
+
 static void finish(struct supervisor *sv, const struct err *failure)
 {
 	decide(sv, failure);
@@ -176,6 +188,7 @@ static void begin(struct supervisor *sv)
 	canary->number++;
 	canary->began_usec = sv->now.mono_usec;
 	canary->tries = 0;
+	canary->has_failed = false;
 	canary->patience_usec = 2 * (sv->config.network_timeout_usec + sv->config.vmm_timeout_usec +
 		sv->config.kernel_timeout_usec + sv->config.guest_timeout_usec);
 	canary->vmm = (struct sv_vmm_id){ .pid = 0 };
@@ -231,9 +244,8 @@ static void on_ended(struct supervisor *sv, const struct sv_event *event)
 	} else if (canary->state != CANARY_KILLING) {
 		return;
 	}
-	wait_for(sv, CANARY_REMOVING, sv->config.disk_timeout_usec);
 	(void)emit(sv, SV_DO_CANCEL);
-	(void)emit(sv, SV_DO_REMOVE_FILES);
+	remove_files(sv);
 }
 
 static void on_spawned(struct supervisor *sv, const struct sv_event *event)
@@ -302,8 +314,7 @@ void sv_canary_tick(struct supervisor *sv)
 		clear(sv, canary->is_before);
 		break;
 	case CANARY_REMOVING:
-		wait_for(sv, CANARY_REMOVING, sv->config.disk_timeout_usec);
-		(void)emit(sv, SV_DO_REMOVE_FILES);
+		remove_files(sv);
 		break;
 	}
 }

@@ -84,6 +84,7 @@ struct sv_canary {
 	struct sv_vmm_id vmm;
 	struct err verdict;    /* FAIL_NONE: the last one booted */
 	bool is_before;        /* what is cleared away is a former one's */
+	bool has_failed;       /* the one under way */
 	bool is_doubted;       /* the last one failed, and that decides nothing until the next does too */
 	bool is_news;          /* the verdict is another, and not told yet */
 	uint32_t tries;        /* of a removal */

@@ -334,7 +334,7 @@ enum sv_action_type {
 	SV_DO_KEEP_SNAPSHOT, /* snapshot: what was taken is made durable and whole -> SNAPSHOT_KEPT. CANCEL does not end it */
 	SV_DO_DROP_KEPT, /* snapshot_id, answer: all there is of it, unfinished or whole, after a KEEP_SNAPSHOT of it -> SNAPSHOT_DROPPED */
 	SV_DO_CANCEL, /* whatever long act of this sandbox is under way; no result is wanted */
-	SV_DO_REMOVE_FILES, /* the network slot, all files and sockets but the journal, and but the disk with keep_disk, the snapshot with keep_snapshot -> REMOVED */
+	SV_DO_REMOVE_FILES, /* the network slot, all files and sockets but the journal, and but the disk with keep_disk, the snapshot with keep_snapshot; with keep_evidence as of one whose journal has a failure -> REMOVED */
 
 	SV_DO_SEND_HELLO,     /* hello */
 	SV_DO_SEND_HEARTBEAT, /* heartbeat */
@@ -380,7 +380,7 @@ struct sv_action {
 		bool ready;
 		bool is_new; /* WAKE_GUEST: it gets the sandbox's identity, for it had another */
 		struct {
-			bool keep_disk, keep_snapshot; /* REMOVE_FILES */
+			bool keep_disk, keep_snapshot, keep_evidence; /* REMOVE_FILES */
 		};
 		struct hello *hello;
 		struct heartbeat heartbeat;

@@ -122,6 +122,7 @@ static void panics(void)
 	network_comes(NULL);
 	spawns();
 	feed_canary((struct sv_event){ .type = SV_EV_VMM_EXITED, .exited = { .reason = SV_EXIT_PANIC } }, number);
+	ck_assert(find(SV_DO_REMOVE_FILES)->keep_evidence);
 }
 
 /* What the scheduler was told with the last step; -1: nothing. */
@@ -166,7 +167,9 @@ START_TEST(nothing_is_left_of_one)
 	ck_assert(is_schedulable()); /* nothing is held against it yet */
 	boots();
 	ck_assert_int_eq(told(), -1);
-	nothing_is_left();
+	feed_canary((struct sv_event){ .type = SV_EV_VMM_EXITED, .exited = { .reason = SV_EXIT_VANISHED } }, number);
+	ck_assert(!find(SV_DO_REMOVE_FILES)->keep_evidence);
+	is_removed();
 	ck_assert(is_schedulable());
 }
 END_TEST
@@ -204,7 +207,9 @@ START_TEST(one_that_fails_keeps_the_node_out_until_one_boots)
 	later(1);
 	ck_assert_ptr_nonnull(find(SV_DO_KILL_VMM));
 	number++;
-	clears();
+	feed_canary((struct sv_event){ .type = SV_EV_VMM_EXITED, .exited = { .reason = SV_EXIT_VANISHED } }, number);
+	ck_assert(!find(SV_DO_REMOVE_FILES)->keep_evidence); /* that was another's failure */
+	feed_canary((struct sv_event){ .type = SV_EV_REMOVED }, number);
 	network_comes(NULL);
 	spawns();
 	boots();
@@ -236,7 +241,11 @@ START_TEST(a_step_that_hangs_is_a_failure)
 	begins();
 	hangs(_i);
 	ck_assert_int_eq(told(), -1);
-	nothing_is_left();
+	feed_canary((struct sv_event){ .type = SV_EV_VMM_EXITED, .exited = { .reason = SV_EXIT_VANISHED } }, number);
+	ck_assert(find(SV_DO_REMOVE_FILES)->keep_evidence);
+	later(rig.config.disk_timeout_usec);
+	ck_assert(find(SV_DO_REMOVE_FILES)->keep_evidence); /* again */
+	is_removed();
 	later(AGAIN);
 	number++;
 	hangs(_i);

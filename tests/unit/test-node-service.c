@@ -478,11 +478,12 @@ START_TEST(a_test_vm_decides)
 	static char period[] = "--guest-canary-period=1h", panics[] = "--guest-cmdline=stub.mode=panic",
 		    slow[] = "--guest-cmdline=stub.mode=slow";
 	enum fail_code code = _i ? FAIL_CANARY_FAILED : FAIL_NONE;
-	char initramfs[128];
+	char initramfs[128], path[PATH_MAX];
 	struct rig rig;
 
 	rig_init(&rig);
 	(void)snprintf(initramfs, sizeof(initramfs), "--guest-initramfs=%s", rig.kernel);
+	(void)snprintf(path, sizeof(path), "%s/failed/" SV_CANARY ".console", rig.state);
 	rig.extra[0] = period;
 	rig.extra[1] = initramfs;
 	rig.extra[2] = _i ? panics : slow; /* so slow that it is seen */
@@ -498,6 +499,7 @@ START_TEST(a_test_vm_decides)
 		ck_assert_str_eq(err_field(&rig.capacity.unschedulable, "canary_code"), "GUEST_PANIC");
 	if (_i)
 		rig_until(&rig, has_no_vmm, NULL, "nothing of it");
+	ck_assert_int_eq(access(path, F_OK), _i ? 0 : -1); /* but its console, which the remedy says to read */
 	ck_assert_uint_eq(rig.n_sandboxes, 0);
 	/* one whose agent was killed in the middle is cleared away by the next */
 	ck_assert_int_eq(rig_end(&rig, SIGKILL), -SIGKILL);
