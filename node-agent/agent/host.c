@@ -103,6 +103,7 @@ static void check_floor(const struct agent_options *options, struct err *ret)
  * check_floor()'s to say, which is another code, with every look. */
 void host_unfit(const struct doctor *doctor, struct err *ret)
 {
+	bool was_unfit = err_is_set(ret); /* the log has it */
 	size_t errors = 0;
 
 	*ret = (struct err)ERR_NULL;
@@ -116,7 +117,9 @@ void host_unfit(const struct doctor *doctor, struct err *ret)
 			err_add(ret, "check", "%s", finding->check);
 			err_add(ret, "do", "%.90s", finding->remedy);
 		}
-		log_warn("the host is not fit", "check", finding->check, "finding", finding->text, "do", finding->remedy);
+		if (!was_unfit)
+			log_warn("the host is not fit", "check", finding->check, "finding", finding->text, "do",
+				finding->remedy);
 	}
 	if (errors > 1)
 		err_add(ret, "errors", "%zu", errors);
