@@ -2,7 +2,7 @@
  *
  * rollups.db: sums of stages (telemetry/rollup.h), and how far what was told is in them. Blocking calls, used by one thread at a
  * time. A file of its own: what it holds may be lost without a sandbox being lost, so that neither its size nor its retention
- * is the store's (docs/decisions/0024).
+ * is the store's (docs/decisions/0025).
  *
  * WAL with synchronous=NORMAL: a transaction survives kill -9; after a power cut the last ones may be missing, never half.
  */
