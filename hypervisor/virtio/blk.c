@@ -317,6 +317,8 @@ static void serve_one(struct blk_device *blk, struct chain *chain)
 			queue_push(&device->queues[0], chain->head, 0);
 		else
 			device_set_needs_reset(device, "a block request has neither header nor status");
+		device_work_begin(device); /* the loop thread may want the lock, and a guest can send such without end */
+		device_work_end(device);
 		return;
 	}
 	device_work_begin(device);
