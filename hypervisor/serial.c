@@ -275,7 +275,7 @@ static void on_writable(void *data, uint32_t events)
 {
 	struct serial *serial = data;
 
-	if (events & EPOLLERR) { /* the reader has gone */
+	if (events & (EPOLLERR | EPOLLHUP)) { /* the reader has gone, and we would be told so for ever */
 		loop_remove(serial->loop, &serial->out);
 		serial->console_fd = fd_close(serial->console_fd);
 	}
@@ -303,6 +303,7 @@ static int open_console(struct serial *serial, int console_fd)
 	if (r < 0)
 		return r;
 	serial->is_file = S_ISREG(st.st_mode);
+	serial->file_size = (uint64_t) st.st_size; /* of a VM that was restored: what it wrote before it slept */
 	r = loop_add(serial->loop, &serial->out, console_fd, 0, on_writable, serial);
 	return r == -EPERM ? 0 : r; /* a file or /dev/null: always ready */
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -371,11 +372,14 @@ END_TEST
 START_TEST(serial_no_reader)
 {
 	int pipes[2];
+	char taken[10];
 
-	ck_assert_int_eq(pipe2(pipes, O_CLOEXEC), 0);
+	/* of a pipe epoll says ERR, of a socket HUP */
+	ck_assert_int_eq(_i ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pipes) : pipe2(pipes, O_CLOEXEC), 0);
 	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, pipes[1]), 0);
 	print(0, 10);
 	turn();
+	ck_assert_int_eq(read(pipes[0], taken, sizeof(taken)), sizeof(taken)); /* or a socket's end is an error as well */
 	(void) fd_close(pipes[0]);
 	for (int i = 0; i < 5; i++) {
 		print(10, 1000);
@@ -424,6 +428,28 @@ START_TEST(serial_file)
 	n -= 38; /* the mark */
 	check_text(text + 38, total - (uint64_t) n, (uint64_t) n);
 	ck_assert_uint_eq(serial_stats(&serial).dropped, 0);
+	(void) fd_close(copy);
+}
+END_TEST
+
+/* A restored VM's console goes on in the file of before: that counts towards the bound. */
+START_TEST(serial_file_goes_on)
+{
+	int fd = memfd_create("console", MFD_CLOEXEC), copy = dup(fd);
+	char text[64];
+
+	ck_assert_int_eq(ftruncate(fd, SERIAL_FILE_MAX - 999), 0);
+	ck_assert_int_eq(lseek(fd, 0, SEEK_END), SERIAL_FILE_MAX - 999);
+	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, fd), 0);
+	print(0, 999);
+	turn();
+	ck_assert_int_eq(lseek(copy, 0, SEEK_END), SERIAL_FILE_MAX);
+	print(999, 1);
+	for (int i = 0; i < 3; i++)
+		turn();
+	ck_assert_int_eq(lseek(copy, 0, SEEK_END), 37 + 1000);
+	ck_assert_int_eq(pread(copy, text, sizeof(text), 0), sizeof(text));
+	ck_assert_int_eq(strncmp(text, "\n[croft: earlier", 16), 0);
 	(void) fd_close(copy);
 }
 END_TEST
@@ -693,9 +719,10 @@ static Suite *make_suite(void)
 	tcase_add_loop_test(tcase, serial_restored, 0, 2);
 	tcase_add_test(tcase, serial_pipe);
 	tcase_add_test(tcase, serial_overflow);
-	tcase_add_test(tcase, serial_no_reader);
+	tcase_add_loop_test(tcase, serial_no_reader, 0, 2);
 	tcase_add_loop_test(tcase, serial_special_files, 0, 2);
 	tcase_add_test(tcase, serial_file);
+	tcase_add_test(tcase, serial_file_goes_on);
 	tcase_add_test(tcase, control_start);
 	tcase_add_test(tcase, control_start_net);
 	tcase_add_loop_test(tcase, control_bad_start, 0, ARRAY_LEN(bad_starts));
