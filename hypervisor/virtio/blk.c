@@ -10,6 +10,7 @@
 #include <linux/virtio_blk.h>
 #include <linux/virtio_ids.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/plant.h"
 
 #define QUEUE_SIZE 256
@@ -25,6 +27,7 @@
 #define HEADER_SIZE 16u
 #define ZERO_SIZE (UINT64_C(64) * 1024)
 #define ZERO_PIECES 16 /* of ZERO_SIZE, written at once where the file system cannot zero a range */
+#define SAID_USEC (60 * USEC_PER_SEC)
 #define BIT(n) (UINT64_C(1) << (n))
 
 /* What a request asks for, copied from its chain once. */
@@ -96,17 +99,41 @@ static int transfer(const struct blk_device *blk, struct request *request, bool 
 	return 0;
 }
 
-static uint8_t do_transfer(const struct blk_device *blk, struct request *request, bool is_write)
+/* The request's status. What the host answered is the operator's to know: the guest sees an error like any other. A line a
+ * minute at most: a guest that goes on writing to a full disk does not fill the log. */
+static uint8_t judge(struct blk_device *blk, int r)
 {
+	int64_t now = r < 0 ? blk->clock() : 0;
+	char serial[BLK_SERIAL_SIZE + 1];
+
+	if (r >= 0)
+		return VIRTIO_BLK_S_OK;
+	if (r == -ECANCELED || now < blk->silent_until_usec)
+		return VIRTIO_BLK_S_IOERR;
+	blk->silent_until_usec = now + SAID_USEC;
+	(void) snprintf(serial, sizeof(serial), "%.*s", BLK_SERIAL_SIZE, blk->serial);
+	log_warn("the host cannot read or write a VM's disk: its guest sees an I/O error", "disk", serial, "errno",
+		strerrorname_np(-r));
+	return VIRTIO_BLK_S_IOERR;
+}
+
+static int sync_disk(const struct blk_device *blk)
+{
+	return fdatasync(blk->fd) < 0 ? -errno : 0;
+}
+
+static uint8_t do_transfer(struct blk_device *blk, struct request *request, bool is_write)
+{
+	int r;
+
 	if (!is_on_disk(blk, request) || (request->data_size > 0 && request->n_data == 0))
 		return VIRTIO_BLK_S_IOERR;
 	if (is_write && blk->is_read_only && !PLANTED(READ_ONLY_WRITTEN))
 		return VIRTIO_BLK_S_IOERR;
-	if (transfer(blk, request, is_write) < 0)
-		return VIRTIO_BLK_S_IOERR;
-	if (is_write && request->write_through && fdatasync(blk->fd) < 0)
-		return VIRTIO_BLK_S_IOERR;
-	return VIRTIO_BLK_S_OK;
+	r = transfer(blk, request, is_write);
+	if (r == 0 && is_write && request->write_through)
+		r = sync_disk(blk);
+	return judge(blk, r);
 }
 
 /* ---- ranges of DISCARD and WRITE_ZEROES ---- */
@@ -171,13 +198,14 @@ static int do_range(const struct blk_device *blk, const struct virtio_blk_discar
 }
 
 /* All are checked before the first is done. */
-static uint8_t do_ranges(const struct blk_device *blk, struct request *request, const struct chain *chain,
+static uint8_t do_ranges(struct blk_device *blk, struct request *request, const struct chain *chain,
 	bool is_discard)
 {
 	const uint32_t known = is_discard ? 0 : VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
 	struct virtio_blk_discard_write_zeroes ranges[BLK_RANGES_MAX];
 	uint64_t size = chain->readable - HEADER_SIZE;
 	size_t n = (size_t) (size / sizeof(ranges[0]));
+	int r = 0;
 
 	request->data_size = 0;
 	if (!blk->is_read_only && !(is_discard ? request->may_discard : request->may_zero))
@@ -191,12 +219,11 @@ static uint8_t do_ranges(const struct blk_device *blk, struct request *request, 
 	request->data_size = check_ranges(blk, ranges, n, is_discard ? BLK_DISCARD_MAX : BLK_REQUEST_MAX);
 	if (request->data_size == 0)
 		return VIRTIO_BLK_S_IOERR;
-	for (size_t i = 0; i < n; i++)
-		if (do_range(blk, &ranges[i], is_discard) < 0)
-			return VIRTIO_BLK_S_IOERR;
-	if (!is_discard && request->write_through && fdatasync(blk->fd) < 0)
-		return VIRTIO_BLK_S_IOERR;
-	return VIRTIO_BLK_S_OK;
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = do_range(blk, &ranges[i], is_discard);
+	if (r == 0 && !is_discard && request->write_through)
+		r = sync_disk(blk);
+	return judge(blk, r);
 }
 
 static uint8_t get_id(const struct blk_device *blk, const struct request *request, const struct chain *chain)
@@ -224,7 +251,7 @@ static bool parse(const struct chain *chain, struct request *ret)
 	return true;
 }
 
-static uint8_t execute(const struct blk_device *blk, struct request *request, const struct chain *chain)
+static uint8_t execute(struct blk_device *blk, struct request *request, const struct chain *chain)
 {
 	switch (request->type) {
 	case VIRTIO_BLK_T_IN:
@@ -232,7 +259,7 @@ static uint8_t execute(const struct blk_device *blk, struct request *request, co
 	case VIRTIO_BLK_T_OUT:
 		return do_transfer(blk, request, true);
 	case VIRTIO_BLK_T_FLUSH:
-		return fdatasync(blk->fd) == 0 ? VIRTIO_BLK_S_OK : VIRTIO_BLK_S_IOERR;
+		return judge(blk, sync_disk(blk));
 	case VIRTIO_BLK_T_GET_ID:
 		return get_id(blk, request, chain);
 	case VIRTIO_BLK_T_DISCARD:

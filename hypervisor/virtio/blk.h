@@ -34,6 +34,7 @@ struct blk_device {
 	struct rate rate;        /* the worker's */
 	int64_t (*clock)(void);  /* monotonic microseconds; a test puts another here */
 	struct blk_stats stats;  /* under the device's lock */
+	int64_t silent_until_usec; /* the worker's: no line about the host's errors before that */
 	pthread_t worker;
 	bool has_worker;
 	bool is_paused;              /* under the device's lock */

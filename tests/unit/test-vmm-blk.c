@@ -5,11 +5,13 @@
  */
 #include <check.h>
 #include <linux/virtio_blk.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "lib/suite.h"
 #include "lib/vmm-driver.h"
 #include "virtio/blk.h"
@@ -38,13 +40,18 @@ int fdatasync(int fd)
 	return sync_fails ? -1 : 0;
 }
 
-/* And a host that moves at most so many bytes at once. */
+/* And a host that moves at most so many bytes at once, or fails. */
 static size_t most_at_once = SIZE_MAX;
+static int move_errno;
 
 static ssize_t move_some(int fd, const struct iovec *iov, int n, off_t at, bool is_write)
 {
 	size_t done = 0;
 
+	if (move_errno) {
+		errno = move_errno;
+		return -1;
+	}
 	for (int i = 0; i < n && done < most_at_once; i++) {
 		size_t size = MIN(iov[i].iov_len, most_at_once - done);
 		ssize_t moved = is_write ? pwrite(fd, iov[i].iov_base, size, at + (off_t) done) :
@@ -260,6 +267,53 @@ START_TEST(short_reads_and_writes)
 	ck_assert_uint_eq(transfer(false), VIRTIO_BLK_S_OK);
 	ck_assert_mem_eq(bytes, on_disk, sizeof(on_disk));
 	most_at_once = SIZE_MAX;
+}
+END_TEST
+
+/* How many lines the log has of `n` writes, each of which names `errno_name`. */
+static unsigned int lines_of_writes(unsigned int n, const char *errno_name)
+{
+	FILE *out = tmpfile();
+	int saved = dup(STDERR_FILENO);
+	unsigned int lines = 0;
+	char line[1024];
+
+	ck_assert(out && saved >= 0 && dup2(fileno(out), STDERR_FILENO) >= 0);
+	log_init("test", LOG_LEVEL_WARN);
+	for (unsigned int i = 0; i < n; i++)
+		ck_assert_uint_eq(write_one(), *errno_name ? VIRTIO_BLK_S_IOERR : VIRTIO_BLK_S_OK);
+	ck_assert_int_ge(dup2(saved, STDERR_FILENO), 0);
+	(void) fd_close(saved);
+	rewind(out);
+	while (fgets(line, sizeof(line), out)) {
+		lines++;
+		ck_assert_msg(strstr(line, errno_name) && strstr(line, "disk=s "), "%s", line);
+	}
+	(void) fclose(out);
+	return lines;
+}
+
+/* What the host answered is in the log, once a minute; what a guest asks for in vain is not. */
+START_TEST(host_errors_are_told)
+{
+	blk.clock = fake_clock;
+	driver_start(&driver, 0);
+	move_errno = ENOSPC;
+	ck_assert_uint_eq(lines_of_writes(20, "ENOSPC"), 1);
+	now += 59 * USEC_PER_SEC;
+	ck_assert_uint_eq(lines_of_writes(20, "ENOSPC"), 0);
+	now += USEC_PER_SEC;
+	ck_assert_uint_eq(lines_of_writes(20, "ENOSPC"), 1);
+	now += 60 * USEC_PER_SEC;
+	move_errno = 0;
+	ck_assert_uint_eq(lines_of_writes(1, ""), 0);
+	sync_fails = true;
+	ck_assert_uint_eq(lines_of_writes(20, "EIO"), 1);
+	sync_fails = false;
+	ck_assert_uint_eq(blk_stats(&blk).errors, 80);
+	now += 60 * USEC_PER_SEC;
+	ck_assert_uint_eq(send_range(VIRTIO_BLK_T_WRITE_ZEROES, SECTORS, 8, 0), VIRTIO_BLK_S_UNSUPP);
+	ck_assert_int_lt(blk.silent_until_usec, now + 1);
 }
 END_TEST
 
@@ -570,6 +624,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, write_zeroes);
 	tcase_add_test(tcase, write_through);
 	tcase_add_loop_test(tcase, short_reads_and_writes, 0, 8);
+	tcase_add_test(tcase, host_errors_are_told);
 	tcase_add_test(tcase, paused);
 	tcase_add_test(tcase, cancelled);
 	tcase_add_test(tcase, half_a_sector);
