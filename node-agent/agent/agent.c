@@ -22,6 +22,7 @@
 #include "agent/journal.h"
 #include "agent/link-send.h"
 #include "agent/message.h"
+#include "agent/meters.h"
 #include "agent/pidref.h"
 #include "agent/relay.h"
 #include "agent/routes.h"
@@ -35,6 +36,7 @@
 #include "wire/watchdog.h"
 
 #define THREADS 4
+#define USAGE_WRITES 6 /* of what sandboxes use, to each time that it is told, where that is less than a minute */
 #define SIGNALS 2
 #define OWN_EVENTS (SIGNALS + 1) /* and the service manager's watchdog */
 #define STOP_USEC (1000 * USEC_PER_MSEC) /* of the two seconds that SIGTERM may take */
@@ -158,6 +160,10 @@ static void feed_post(struct agent *agent, struct post *post)
 		event.dropped.answer = post->answer;
 		event.dropped.err = err;
 		break;
+	case SV_EV_USED:
+		event.used.readings = &post->reading;
+		event.used.n = 1;
+		break;
 	default:
 		event.err = err;
 		break;
@@ -261,6 +267,7 @@ static int make_supervisor(struct agent *agent, struct err *reterr)
 	config.adopt_timeout_usec = MAX(config.adopt_timeout_usec, config.vmm_timeout_usec);
 	config.kernel_timeout_usec = (int64_t)options->kernel_timeout_ms * USEC_PER_MSEC;
 	config.guest_timeout_usec = (int64_t)options->guest_timeout_ms * USEC_PER_MSEC;
+	config.usage_usec = MIN(config.usage_usec, (int64_t)options->usage_period * USAGE_WRITES);
 	config.stop_grace_usec = (int64_t)options->stop_grace_ms * USEC_PER_MSEC;
 	if (*options->initramfs) /* else there is no croft-guest without an image */
 		config.canary_usec = (int64_t)options->canary_period;
@@ -373,6 +380,7 @@ static int load_state(struct agent *agent, struct err *reterr)
 	agent_node_event(agent, "agent-started", "", "", NULL);
 	(void)journal_read_epoch(
 		agent->options->state, &agent->saved_epoch, &event.start.leader, &err);
+	meters_load(agent);
 	if (!err_is_set(&err))
 		(void)snapshots_load(agent->options->state, load_snapshot, agent, &err);
 	if (!err_is_set(&err))
@@ -388,7 +396,8 @@ static int load_state(struct agent *agent, struct err *reterr)
 	event.start.unreadable = err_is_set(&err) ? &err : NULL;
 	event.start.highest_epoch = agent->saved_epoch;
 	agent_feed(agent, &event);
-	return host_new(&agent->host, agent, reterr);
+	r = meters_new(&agent->meters, agent, reterr);
+	return r < 0 ? r : host_new(&agent->host, agent, reterr);
 }
 
 static int read_identity(struct agent *agent, struct err *reterr)
@@ -451,6 +460,8 @@ static bool agent_deinit(struct agent *agent, struct event **events)
 	}
 	worker_free(agent->worker);
 	worker_free(agent->bulk);
+	meters_free(agent->meters);
+	agent->meters = NULL;
 	sandbox_net_close(agent);
 	if (agent->sandboxes)
 		sandbox_free_all(agent);

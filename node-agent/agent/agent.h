@@ -25,6 +25,7 @@ struct host;
 struct image_collect;
 struct images;
 struct link;
+struct meters;
 struct relay;
 struct resolver;
 struct routes;
@@ -50,6 +51,7 @@ struct post {
 	bool reached_userspace;
 	struct snapshot_info snapshot; /* SNAPSHOT_KEPT; SNAPSHOT_DROPPED: its id */
 	bool answer;                   /* SNAPSHOT_DROPPED */
+	struct sv_reading reading;     /* USED */
 };
 
 struct agent {
@@ -74,6 +76,7 @@ struct agent {
 	struct relay *relay;
 	struct link *link;
 	struct host *host;
+	struct meters *meters;
 
 	struct supervisor *supervisor;
 	struct rng rng;

@@ -11,6 +11,7 @@ int command_doctor(const struct agent_options *options, int argc, char **argv);
 int command_join(const struct agent_options *options, int argc, char **argv);
 int command_run(const struct agent_options *options, int argc, char **argv);
 int command_status(const struct agent_options *options, int argc, char **argv);
+int command_usage(const struct agent_options *options, int argc, char **argv);
 
 /* Prints the failure for a person: what, whose, what to do. Returns 1, or 2 for what the caller
  * mistyped. */

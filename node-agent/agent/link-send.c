@@ -78,6 +78,11 @@ bool link_send_report(
 	return SEND_ENCODED(link, sandbox_report_encode(report), REPORT, report, trace);
 }
 
+bool link_send_usage(struct link *link, const struct usage_report *report)
+{
+	return SEND_ENCODED(link, usage_report_encode(report), USAGE, usage, NULL);
+}
+
 bool link_send_capacity(struct link *link, const struct capacity_report *report)
 {
 	return SEND_ENCODED(link, capacity_report_encode(report), CAPACITY, capacity, NULL);

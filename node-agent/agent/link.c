@@ -234,6 +234,16 @@ static int on_lease(void *call, const struct envelope_head *head, const Croft__E
 	return 0;
 }
 
+static int on_usage_ack(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
+	struct err *reterr)
+{
+	struct sv_event event = { .type = SV_EV_USAGE_ACK, .number = envelope->usage_ack->number };
+
+	(void)reterr;
+	feed(call, &event, head);
+	return 0;
+}
+
 static int on_refused(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
 	struct err *reterr)
 {
@@ -335,6 +345,7 @@ static const struct dispatch_row rows[] = {
 	ROW(DROP_SNAPSHOT, WELCOMED,     SMALL, on_drop_snapshot),
 	ROW(REPORT_ACK,    WELCOMED,     SMALL, on_report_ack),
 	ROW(LEASE,         WELCOMED,     SMALL, on_lease),
+	ROW(USAGE_ACK,     WELCOMED,     SMALL, on_usage_ack),
 	ROW(TELEMETRY_ACK, WELCOMED,     SMALL, on_telemetry_ack),
 	ROW(IMAGE_CHUNK,   WELCOMED,     LANE,  on_image_chunk),
 	ROW(STREAM_OPEN,   WELCOMED,     SMALL, on_stream),

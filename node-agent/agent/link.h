@@ -31,6 +31,7 @@ bool link_send_heartbeat(struct link *link, const struct heartbeat *heartbeat);
 bool link_send_inventory(struct link *link, const struct inventory *inventory);
 bool link_send_report(
 	struct link *link, const struct sandbox_report *report, const struct trace *trace);
+bool link_send_usage(struct link *link, const struct usage_report *report);
 bool link_send_capacity(struct link *link, const struct capacity_report *report);
 bool link_send_dropped(struct link *link, const char *snapshot);
 /* Answers the message that is being handled. */

@@ -23,6 +23,7 @@ static const struct command commands[] = {
 		command_doctor },
 	{ "status", "[-o json]", "Show the node and its sandboxes from the files of its state.",
 		command_status },
+	{ "usage", "[-o json]", "Show what sandboxes have used here, from the files of its state.", command_usage },
 };
 
 int command_failed(const struct err *err)

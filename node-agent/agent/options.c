@@ -81,6 +81,8 @@ static const struct config_option options_table[] = {
 	  "The gateway's HTTP unix socket, to which streams are relayed (gateway.sock in the run directory)." },
 	{ "telemetry", "spool", CONFIG_SIZE, AT(spool_size), "512M", 65536, 0, false,
 	  "Most bytes of telemetry kept while the scheduler cannot be reached." },
+	{ "telemetry", "usage_period", CONFIG_DURATION, AT(usage_period), "10s", 100000, 60000000, false,
+	  "How often it is written down what sandboxes use: a host that fails loses what they used since." },
 	{ "image", "max_age", CONFIG_DURATION, AT(image_max_age), "168h", 0, 0, false,
 	  "An image that no sandbox used for so long is removed from the cache; 0s: none for its age." },
 	{ "image", "max_size", CONFIG_SIZE, AT(max_image_size), "64G", 512, 0, false, "Largest image taken." },

@@ -42,6 +42,7 @@ struct agent_options {
 	uint64_t spool_size;
 	/* [image] */
 	uint64_t disk_floor_percent, max_image_size;
+	int64_t usage_period;
 	int64_t image_max_age;
 	int64_t canary_period; /* us */
 	int64_t doctor_period;

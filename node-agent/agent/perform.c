@@ -63,6 +63,9 @@ static void perform_node(struct agent *agent, struct sv_action *action)
 	case SV_DO_SEND_CAPACITY:
 		link_send_capacity(agent->link, action->capacity);
 		break;
+	case SV_DO_SEND_USAGE:
+		link_send_usage(agent->link, action->usage);
+		break;
 	case SV_DO_SEND_DROPPED:
 		link_send_dropped(agent->link, action->snapshot_id);
 		break;

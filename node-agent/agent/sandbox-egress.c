@@ -12,6 +12,7 @@
 
 #include "agent/helper-link.h"
 #include "agent/message.h"
+#include "agent/meters.h"
 #include "agent/sandbox.h"
 #include "agent/spool.h"
 #include "base/clock.h"
@@ -126,6 +127,7 @@ static void on_counters(const struct helper_reply *reply, int *fds, size_t n_fds
 	sandbox->is_counting = false;
 	/* one that cannot be read now is read with the next turn */
 	if (!err_is_set(&reply->failure) && reply->has_counters) {
+		meters_read_egress(sandbox, reply->counters.sent.bytes);
 		if (!sandbox->counters)
 			sandbox->counters = calloc(1, sizeof(*sandbox->counters));
 		if (sandbox->counters)

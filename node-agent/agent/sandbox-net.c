@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "agent/helper-link.h"
+#include "agent/meters.h"
 #include "agent/resolver.h"
 #include "agent/sandbox.h"
 #include "base/fd.h"
@@ -214,6 +215,7 @@ void sandbox_give_back_network(struct sandbox *sandbox)
 	if (sandbox->agent->resolver)
 		resolver_remove(sandbox->agent->resolver, sandbox->id);
 	sandbox_count_last(sandbox);
+	meters_read_last(sandbox);
 	if (!sandbox->agent->helper)
 		sandbox_remove_files(sandbox);
 	else if (ask(sandbox, HELPER_GROUP_KILL, on_ignored, &err) < 0 ||

@@ -255,8 +255,7 @@ static int watch(struct vmm *vmm, int pid_fd)
 	return vmm->pid_event && event_add(vmm->pid_event, NULL) == 0 ? 0 : -ENOMEM;
 }
 
-/* The control group that the host says; "" where it says none. */
-static void group_of(pid_t pid, char *ret, size_t size)
+void vmm_group_of(pid_t pid, char *ret, size_t size)
 {
 	CLEANUP_FREE char *text = NULL;
 	const char *at;
@@ -344,7 +343,7 @@ int vmm_attach(struct vmm **ret, struct event_base *base, const char *run_dir, c
 	}
 	ask_jail(vmm);
 	identify(ret_id, process->pid, process->start_ticks, run_dir);
-	group_of(process->pid, ret_id->cgroup, sizeof(ret_id->cgroup));
+	vmm_group_of(process->pid, ret_id->cgroup, sizeof(ret_id->cgroup));
 	*ret = vmm;
 	return 0;
 }
@@ -356,7 +355,7 @@ static bool is_in_its_group(const struct sv_vmm_id *id, pid_t pid)
 
 	if (!*id->cgroup)
 		return true;
-	group_of(pid, now, sizeof(now));
+	vmm_group_of(pid, now, sizeof(now));
 	return !strcmp(now, id->cgroup);
 }
 

@@ -48,6 +48,8 @@ struct vmm_handler {
 /* Starts the process, which confines itself (on_jailed) and waits for vmm_start(). run_dir exists. `jail` is
  * croft-vmm's --jail. *ret_id is who it is.
  * VMM_START_FAILED, HOST_LIMIT. */
+/* The control group that the host says; "" where it says none. */
+void vmm_group_of(pid_t pid, char *ret, size_t size);
 int vmm_spawn(struct vmm **ret, struct event_base *base, const char *program, const char *jail,
 	const char *run_dir, const char *sandbox, const struct vmm_handler *handler, void *user,
 	struct sv_vmm_id *ret_id, struct err *reterr);

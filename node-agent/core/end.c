@@ -32,6 +32,7 @@ void sv_end(struct supervisor *sv, struct sv_sandbox *sandbox, enum end_reason r
 	if (sv_is_ending(state))
 		return;
 	has_half = sv_snapshot_give_up(sv, sandbox);
+	sv_usage_failed(sv, sandbox, reason == END_FAILED ? failure : NULL);
 	sv_keep_judge(sv, sandbox, reason == END_FAILED ? failure : NULL);
 	sandbox->journal.end_reason = reason;
 	if (failure)
@@ -237,6 +238,7 @@ static void ended_by_itself(
 	bool has_half = sv_snapshot_give_up(sv, sandbox);
 
 	exit_failure(sandbox, event, &err);
+	sv_usage_failed(sv, sandbox, off ? NULL : &err);
 	sv_keep_judge(sv, sandbox, off ? NULL : &err);
 	if (off)
 		sv_stage_end(sv, sandbox, STAGE_RUN, RESULT_OK, NULL, NULL);

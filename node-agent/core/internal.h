@@ -21,6 +21,16 @@
 enum sv_write { SV_WRITE_NONE, SV_WRITE_ACCEPT, SV_WRITE_START, SV_WRITE_READY, SV_WRITE_UPDATE, SV_WRITE_NETWORK,
 	SV_WRITE_PAUSE, SV_WRITE_WAKE, SV_WRITE_SNAPSHOT };
 
+/* What one generation of a sandbox used (usage.c). It outlives the sandbox. */
+struct sv_account {
+	struct meter meter;
+	struct usage_record pending, saved; /* being written; durable. Version 0: neither */
+	uint64_t acked_version, sent_version;
+	uint64_t sent_in; /* number of the report that had it last */
+	int64_t sent_usec;
+	TAILQ_ENTRY(sv_account) in_order;
+};
+
 struct sv_sandbox {
 	struct sv_journal journal; /* its truth; report_version rises with each report's content */
 	bool is_bad;               /* its journal is torn: left alone */
@@ -59,6 +69,7 @@ struct sv_sandbox {
 	enum sv_state failed_in;  /* of that attempt */
 	bool awaits_lease;        /* confined, and not started before there is a lease for it */
 	int64_t lease_until_usec; /* boot time: its VM has ended itself then; 0: it has no lease */
+	struct sv_account *account; /* NULL: none is open */
 	UT_hash_handle hh;
 };
 
@@ -106,6 +117,13 @@ struct supervisor {
 	TAILQ_HEAD(, sv_grave) graves_by_age;
 	uint32_t n_graves;
 	struct reconcile *reconcile;
+	/* usage */
+	TAILQ_HEAD(, sv_account) accounts; /* oldest first */
+	size_t n_over;
+	uint64_t n_usage_dropped; /* that the scheduler never had */
+	bool takes_usage;         /* the scheduler */
+	uint64_t usage_number;    /* of the last report */
+	int64_t usage_due_usec, usage_sent_usec;
 	struct sv_counts counts;
 	struct err unreadable; /* the whole state directory */
 	bool started;
@@ -263,6 +281,24 @@ void sv_on_network_update(struct supervisor *sv, const struct network_command *c
 void sv_network_set(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
 /* Its journal write failed: what was in force is set again. */
 void sv_network_undo(struct supervisor *sv, struct sv_sandbox *sandbox);
+
+/* ---- usage.c: what sandboxes use ---- */
+void sv_usage_free(struct supervisor *sv);
+/* A generation of it begins; that of before, if any, is over. `same_vm`: it goes on with that one's. */
+void sv_usage_begin(struct supervisor *sv, struct sv_sandbox *sandbox, bool same_vm);
+void sv_usage_end(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_usage_moved(struct supervisor *sv, struct sv_sandbox *sandbox); /* its state is another */
+/* In the state in which it failed. */
+void sv_usage_failed(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *failure);
+void sv_on_used(struct supervisor *sv, const struct sv_reading *readings, size_t n);
+void sv_usage_load(struct supervisor *sv, const struct sv_usage_saved *saved);
+/* All is loaded: before the sandboxes are resumed; and each of them was. */
+void sv_usage_start(struct supervisor *sv);
+void sv_usage_resumed(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_on_usage_saved(struct supervisor *sv);
+void sv_on_usage_ack(struct supervisor *sv, uint64_t number);
+void sv_usage_welcomed(struct supervisor *sv, bool takes_usage);
+void sv_usage_tick(struct supervisor *sv);
 
 /* ---- canary.c ---- */
 bool sv_is_canary(const char *sandbox);

@@ -15,6 +15,7 @@ void sv_config_default(struct sv_config *ret)
 		.inventory_usec = 5 * USEC_PER_SEC,
 		.resync_usec = 600 * USEC_PER_SEC,
 		.capacity_usec = 5 * USEC_PER_SEC,
+		.usage_usec = 60 * USEC_PER_SEC,
 		.report_usec = 2 * USEC_PER_SEC,
 		.image_timeout_usec = 600 * USEC_PER_SEC,
 		.disk_timeout_usec = 60 * USEC_PER_SEC,
@@ -87,6 +88,11 @@ void sv_action_deinit(struct sv_action *action)
 		if (action->capacity)
 			capacity_report_deinit(action->capacity);
 		free(action->capacity);
+		break;
+	case SV_DO_SEND_USAGE:
+		if (action->usage)
+			usage_report_deinit(action->usage);
+		free(action->usage);
 		break;
 	case SV_DO_STAGE:
 		free(action->stage);

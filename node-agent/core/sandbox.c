@@ -146,6 +146,7 @@ void sv_sandbox_move(struct supervisor *sv, struct sv_sandbox *sandbox, enum sv_
 		sandbox->deadline_usec = NEVER; /* its report is what is waited for; nothing is */
 	else
 		sandbox->deadline_usec = sv->now.mono_usec + state_limit(sv, sandbox);
+	sv_usage_moved(sv, sandbox);
 }
 
 struct sv_sandbox *sv_sandbox_find(const struct supervisor *sv, const char *id)
@@ -178,6 +179,7 @@ struct sv_sandbox *sv_sandbox_add(struct supervisor *sv, const char *id)
 void sv_sandbox_remove(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	reconcile_forget(sv->reconcile, sandbox->journal.sandbox);
+	sv_usage_end(sv, sandbox);
 	HASH_DEL(sv->sandboxes, sandbox);
 	sv_journal_deinit(&sandbox->journal);
 	spec_unref(sandbox->former_spec);

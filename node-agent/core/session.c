@@ -391,6 +391,7 @@ void sv_on_welcome(struct supervisor *sv, const struct welcome *welcome)
 	sv_lease_welcomed(sv, welcome->lease_ms);
 	send_inventory(sv);
 	send_heartbeat(sv);
+	sv_usage_welcomed(sv, welcome->takes_usage);
 }
 
 void sv_greet_again(struct supervisor *sv)
@@ -450,6 +451,7 @@ void sv_session_tick(struct supervisor *sv)
 	if (now >= sv->inventory_due_usec)
 		send_inventory(sv);
 	(void)report_tick(sv);
+	sv_usage_tick(sv);
 }
 
 int64_t sv_session_next(const struct supervisor *sv)
@@ -462,6 +464,8 @@ int64_t sv_session_next(const struct supervisor *sv)
 	if (!sv->welcomed)
 		return sv->hello_due_usec;
 	next = MIN(sv->heartbeat_due_usec, sv->inventory_due_usec);
+	if (sv->takes_usage)
+		next = MIN(next, sv->usage_due_usec);
 	if (sv->capacity_changed)
 		next = MIN(next, sv->capacity_sent_usec + sv->config.capacity_usec);
 	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next)

@@ -222,6 +222,7 @@ void sv_sleep_removed(struct supervisor *sv, struct sv_sandbox *sandbox, const s
 /* Nothing was written to its disk yet: it sleeps as before. */
 static void back_to_sleep(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
 {
+	sv_usage_failed(sv, sandbox, err);
 	sandbox->journal.is_waking = true;
 	sandbox->sleep_failure = *err;
 	sandbox->sleep_failure.stage = STAGE_RESUME;

@@ -28,6 +28,7 @@ void sv_start(struct supervisor *sv, struct sv_sandbox *sandbox)
 	sandbox->journal.state = SV_IMAGE;
 	sandbox->deadline_usec = sv->now.mono_usec + sv->config.image_timeout_usec;
 	sandbox->accepting = sandbox->is_own_start = true;
+	sv_usage_begin(sv, sandbox, false);
 	if (PLANTED(ACK_BEFORE_JOURNAL))
 		sv_report(sv, sandbox);
 	sv_emit_journal(sv, sandbox, SV_WRITE_ACCEPT);
@@ -207,6 +208,7 @@ void sv_start_warm(struct supervisor *sv, struct sv_sandbox *sandbox)
 	static const enum fail_stage done[] = { STAGE_IMAGE, STAGE_DISK, STAGE_NETWORK, STAGE_JAIL,
 		STAGE_VMM, STAGE_KERNEL };
 
+	sv_usage_begin(sv, sandbox, true);
 	sv_stage_begin(sv, sandbox);
 	sv_stage_end(sv, sandbox, STAGE_ACCEPT, RESULT_OK, NULL, NULL);
 	for (size_t i = 0; i < ARRAY_LEN(done); i++)

@@ -18,6 +18,8 @@ int supervisor_new(struct supervisor **ret, const struct sv_config *config)
 		return -ENOMEM;
 	sv->config = *config;
 	TAILQ_INIT(&sv->graves_by_age);
+	TAILQ_INIT(&sv->accounts);
+	sv->usage_due_usec = NEVER;
 	sv_canary_init(sv);
 	r = reconcile_new(&sv->reconcile);
 	if (r < 0)
@@ -33,6 +35,7 @@ struct supervisor *supervisor_free(struct supervisor *sv)
 	while (sv->sandboxes)
 		sv_sandbox_remove(sv, sv->sandboxes);
 	sv_graves_free(sv);
+	sv_usage_free(sv);
 	sv_snapshots_free(sv);
 	image_list_deinit(&sv->capacity.images);
 	reconcile_free(sv->reconcile);
@@ -93,9 +96,11 @@ static void start(struct supervisor *sv, const struct sv_event *event)
 		sv->unreadable = *event->start.unreadable;
 		return;
 	}
+	sv_usage_start(sv);
 	for (sandbox = sv->sandboxes; sandbox; sandbox = next) {
 		next = sandbox->hh.next;
 		resume(sv, sandbox);
+		sv_usage_resumed(sv, sandbox);
 	}
 	sv_canary_start(sv);
 }
@@ -206,6 +211,8 @@ static void on_message(struct supervisor *sv, const struct sv_event *event)
 		sv_on_report_ack(sv, event->ack);
 	else if (event->type == SV_EV_LEASE)
 		sv_on_lease(sv, event->lease);
+	else if (event->type == SV_EV_USAGE_ACK)
+		sv_on_usage_ack(sv, event->number);
 }
 
 /* ---- results ---- */
@@ -260,6 +267,9 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	case SV_EV_LOAD_SNAPSHOT:
 		sv_snapshot_load(sv, event->snapshot);
 		return;
+	case SV_EV_LOAD_USAGE:
+		sv_usage_load(sv, event->saved);
+		return;
 	case SV_EV_LOAD_BAD:
 		load_bad(sv, event->sandbox);
 		return;
@@ -282,11 +292,18 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	case SV_EV_DROP_SNAPSHOT:
 	case SV_EV_REPORT_ACK:
 	case SV_EV_LEASE:
+	case SV_EV_USAGE_ACK:
 	case SV_EV_REFUSED:
 		on_message(sv, event);
 		return;
 	case SV_EV_CAPACITY:
 		sv_on_capacity(sv, event->capacity);
+		return;
+	case SV_EV_USED:
+		sv_on_used(sv, event->used.readings, event->used.n);
+		return;
+	case SV_EV_USAGE_SAVED:
+		sv_on_usage_saved(sv);
 		return;
 	case SV_EV_JOURNALLED:
 	case SV_EV_JOURNAL_FAILED:

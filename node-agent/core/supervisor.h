@@ -41,6 +41,7 @@
 #include "base/id.h"
 #include "base/rng.h"
 #include "base/sm.h"
+#include "core/meter.h"
 #include "wire/messages.h"
 
 /* ---- configuration: the node owner's word bounds what any scheduler may ask ---- */
@@ -59,6 +60,7 @@ struct sv_config {
 	int64_t inventory_usec;         /* 5 s: inventory again until the desired set came */
 	int64_t resync_usec;            /* 600 s: inventory anew; 60 s while drift is seen */
 	int64_t capacity_usec;          /* 5 s: capacity report, if it changed */
+	int64_t usage_usec;             /* 60 s: what sandboxes use is told, where it changed; the end of one at once */
 	int64_t report_usec;            /* 2 s: first resend of a report; doubles up to 15 s */
 	int64_t image_timeout_usec; /* 600 s: IMAGE_FETCH_FAILED (no progress is the shell's own, shorter limit) */
 	int64_t disk_timeout_usec;   /* 60 s: DISK_MAKE_FAILED */
@@ -180,6 +182,7 @@ enum sv_event_type {
 	 * per unreadable one, then START. */
 	SV_EV_LOAD_SNAPSHOT, /* snapshot */
 	SV_EV_LOAD, /* journal */
+	SV_EV_LOAD_USAGE, /* saved: of a sandbox's generation, over or not */
 	SV_EV_LOAD_BAD, /* sandbox: its record is torn. It is left alone, its name is refused, nothing is deleted */
 	SV_EV_START, /* start: the whole directory is unreadable when start.unreadable is set */
 
@@ -198,10 +201,13 @@ enum sv_event_type {
 	SV_EV_DROP_SNAPSHOT, /* drop */
 	SV_EV_REPORT_ACK, /* ack */
 	SV_EV_LEASE,      /* lease */
+	SV_EV_USAGE_ACK,  /* number */
 	SV_EV_REFUSED,    /* err: HELLO_NEEDED, NODE_ID_IN_USE, ... */
 
 	/* The host. Whenever it changed, and once right after START. */
 	SV_EV_CAPACITY, /* capacity */
+	SV_EV_USED,     /* used: what was read of VMs */
+	SV_EV_USAGE_SAVED, /* what supervisor_usage_take() gave last is durable */
 
 	/* Results of actions; sandbox and generation say of which. `err` NULL or FAIL_NONE: it worked. */
 	SV_EV_JOURNALLED,     /* a journal write that wanted an answer is durable */
@@ -235,6 +241,21 @@ struct sv_capacity {
 	uint64_t disk_free_mib;
 	struct err unschedulable; /* KVM_UNAVAILABLE, ...; FAIL_NONE: able */
 	struct image_list images;
+};
+
+/* Of a sandbox's VM: what its control group and its network slot have counted since they were made. */
+struct sv_reading {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	bool has_cpu, has_egress;
+	uint64_t cpu_us, egress_bytes;
+};
+
+/* What outlives the agent of a sandbox's account. */
+struct sv_usage_saved {
+	struct meter meter;
+	uint64_t acked_version;
+	char host_boot_id[BOOT_ID_SIZE];
 };
 
 struct sv_event {
@@ -271,6 +292,12 @@ struct sv_event {
 		} dropped;
 		const struct report_ack *ack;
 		const struct lease_grant *lease;
+		const struct sv_usage_saved *saved;
+		uint64_t number;
+		struct {
+			const struct sv_reading *readings;
+			size_t n;
+		} used;
 		const struct sv_capacity *capacity;
 		struct {
 			enum sv_exit reason;
@@ -342,6 +369,7 @@ enum sv_action_type {
 	SV_DO_SEND_REPORT,    /* report */
 	SV_DO_SEND_CAPACITY,  /* capacity */
 	SV_DO_SEND_DROPPED,   /* snapshot_id */
+	SV_DO_SEND_USAGE,     /* usage */
 	SV_DO_SEND_REFUSED,   /* err: STALE_EPOCH, SCHEDULER_SPLIT */
 	SV_DO_STAGE,          /* stage: into the telemetry spool */
 	SV_DO_NODE_EVENT, /* name: "sandbox-adopted", "sandbox-drift", ...: into the spool and the log; err may be set */
@@ -387,6 +415,7 @@ struct sv_action {
 		struct inventory *inventory;
 		struct sandbox_report *report;
 		struct capacity_report *capacity;
+		struct usage_report *usage;
 		struct stage_record *stage;
 		struct {
 			const char *name; /* static */
@@ -418,6 +447,12 @@ DEFINE_CLEANUP(struct supervisor, supervisor_free)
 /* `out` must be zeroed or cleared; it is filled. */
 void supervisor_step(struct supervisor *supervisor, struct moment now, struct rng *rng,
 	const struct sv_event *event, struct sv_actions *out);
+
+/* ---- usage: the shell reads VMs (SV_EV_USED), and writes this down now and then, whole ---- */
+/* Every account, counted up to `now`, those of sandboxes that are over too; returns how many. What was given is sent to the
+ * scheduler once SV_EV_USAGE_SAVED says that it is durable. */
+size_t supervisor_usage_take(
+	struct supervisor *supervisor, struct moment now, void (*each)(const struct sv_usage_saved *saved, void *user), void *user);
 
 /* ---- reading ---- */
 struct sv_view {

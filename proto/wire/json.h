@@ -32,6 +32,10 @@ json_t *json_error_body(const struct err *err, const struct failure_context *con
 /* `context` says whose a failure is; nothing else of it is used. */
 json_t *json_stage(const struct stage_record *record, const struct failure_context *context);
 
+struct usage_record;
+/* What a sandbox's generation used: counters in microseconds and bytes, and what they come to in CPU-seconds and GiB-seconds. */
+json_t *json_usage(const struct usage_record *record);
+
 /* Reads what json_error_body() wrote. 0, or -EINVAL when it is none. */
 int json_parse_error(const json_t *body, struct err *ret);
 

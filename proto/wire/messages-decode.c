@@ -182,6 +182,7 @@ int welcome_decode(const Croft__Welcome *message, struct welcome *ret, struct er
 		.telemetry_acked = message->telemetry_acked,
 		.realtime_us = message->realtime_us,
 		.greeting = message->greeting,
+		.takes_usage = message->takes_usage,
 	};
 
 	if (!take_id(welcome.node, message->node_id))

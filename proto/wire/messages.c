@@ -403,6 +403,7 @@ Croft__Welcome *welcome_encode(const struct welcome *welcome)
 	to->telemetry_acked = welcome->telemetry_acked;
 	to->realtime_us = welcome->realtime_us;
 	to->greeting = welcome->greeting;
+	to->takes_usage = welcome->takes_usage;
 	if (!put_text(&to->node_id, welcome->node) || !put_text(&to->pool, welcome->pool) ||
 		!put_text(&to->lineage, welcome->lineage) || !put_text(&to->run, welcome->run))
 		return DROP(to);

@@ -153,6 +153,7 @@ struct welcome {
 	uint32_t lease_ms; /* 0: VMs of this pool have none */
 	uint64_t greeting; /* of this session with this scheduler */
 	char run[ID_SIZE]; /* of the scheduler; "": one that does not say */
+	bool takes_usage;  /* it wants to hear what sandboxes use */
 };
 Croft__Welcome *welcome_encode(const struct welcome *welcome);
 int welcome_decode(const Croft__Welcome *message, struct welcome *ret, struct err *reterr);
@@ -392,6 +393,39 @@ struct inventory {
 void inventory_deinit(struct inventory *inventory);
 Croft__Inventory *inventory_encode(const struct inventory *inventory);
 int inventory_decode(const Croft__Inventory *message, struct inventory *ret, struct err *reterr);
+
+/* ---- usage: node -> scheduler ---- */
+#define USAGE_RECORDS_MAX 256 /* of one report */
+
+/* What one generation of a sandbox has used on its node: cumulative, so that of two versions the later one says it all. What it
+ * asked for is part of it: memory and disk are counted as what was set aside (docs/decisions/0030). */
+struct usage_record {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	char tenant[ID_NAME_MAX + 1];
+	uint64_t version;
+	int64_t began_us, until_us; /* wall clock */
+	uint32_t vcpus;
+	uint64_t memory_mib, disk_mib;
+	uint64_t running_us, paused_us, disk_us;
+	uint64_t cpu_us, egress_bytes;
+	uint64_t uncounted_us; /* in which it may have run or slept, and nobody counted */
+	uint64_t lost_us[COMPONENT_MAX_]; /* to failures, by who broke */
+	bool is_over;
+};
+Croft__SandboxUsage *usage_record_encode(const struct usage_record *record);
+/* A component that is not known here counts as none of them. */
+int usage_record_decode(const Croft__SandboxUsage *message, struct usage_record *ret, struct err *reterr);
+
+struct usage_report {
+	uint64_t number;
+	struct usage_record *records;
+	size_t n;
+	uint64_t n_dropped;
+};
+void usage_report_deinit(struct usage_report *report);
+Croft__UsageReport *usage_report_encode(const struct usage_report *report);
+int usage_report_decode(const Croft__UsageReport *message, struct usage_report *ret, struct err *reterr);
 
 /* Croft__Refused carries a struct err: failure_encode() and failure_decode() of records.h. A node that gets
  * HELLO_NEEDED sends its hello and inventory again on the same connection. */

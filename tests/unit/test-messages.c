@@ -302,7 +302,7 @@ START_TEST(test_small_ones)
 		.timeout_s = 9 },
 			      u;
 	struct report_ack ack = { .sandbox = ID, .generation = 1, .version = 5 }, a;
-	struct welcome welcome = { .node = ID,
+	struct welcome welcome = { .takes_usage = true, .node = ID,
 		.greeting = 5,
 		.pool = "pool",
 		.heartbeat_ms = 1000,
@@ -320,6 +320,7 @@ START_TEST(test_small_ones)
 	ck_assert_int_eq(report_ack_decode(ack_message, &a, NULL), 0);
 	ck_assert_uint_eq(a.version, 5);
 	ck_assert_int_eq(welcome_decode(welcome_message, &w, NULL), 0);
+	ck_assert(w.takes_usage);
 	ck_assert_uint_eq(w.greeting, 5);
 	ck_assert_str_eq(w.pool, "pool");
 	FREE(destroy_message);

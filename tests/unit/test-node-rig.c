@@ -62,7 +62,7 @@ void rig_send(struct rig *rig, Croft__Envelope *envelope, uint64_t deadline_ms)
 
 static void welcome(struct rig *rig)
 {
-	struct welcome message = { .node = "nodenodenodenodenode",
+	struct welcome message = { .takes_usage = true, .node = "nodenodenodenodenode",
 		.pool = "default",
 		.heartbeat_ms = 1000,
 		.lease_ms = rig->lease_ms,
@@ -204,6 +204,40 @@ static void on_telemetry(struct rig *rig, Croft__TelemetryBatch *batch)
 	}
 }
 
+/* As a scheduler does: of each generation the latest version counts. */
+static void take_usage(struct rig *rig, const struct usage_record *record)
+{
+	unsigned int i = 0;
+
+	while (i < rig->n_usage && (rig->usage[i].generation != record->generation || strcmp(rig->usage[i].sandbox, record->sandbox) != 0))
+		i++;
+	ck_assert_uint_lt(i, RIG_SANDBOXES);
+	if (i == rig->n_usage)
+		rig->n_usage++;
+	else if (rig->usage[i].version > record->version)
+		return;
+	rig->usage[i] = *record;
+}
+
+static void on_usage(struct rig *rig, const Croft__UsageReport *message)
+{
+	struct usage_report report;
+	Croft__Envelope envelope;
+	Croft__UsageAck ack;
+
+	ck_assert_int_eq(usage_report_decode(message, &report, NULL), 0);
+	for (size_t i = 0; i < report.n; i++)
+		take_usage(rig, &report.records[i]);
+	rig->n_usage_reports++;
+	croft__envelope__init(&envelope);
+	croft__usage_ack__init(&ack);
+	ack.number = report.number;
+	envelope.body_case = CROFT__ENVELOPE__BODY_USAGE_ACK;
+	envelope.usage_ack = &ack;
+	rig_send(rig, &envelope, 0);
+	usage_report_deinit(&report);
+}
+
 static void on_image_request(struct rig *rig, const Croft__ImageRequest *request)
 {
 	rig->n_image_requests++;
@@ -310,6 +344,9 @@ static void on_message(
 		break;
 	case CROFT__ENVELOPE__BODY_CAPACITY:
 		on_capacity(rig, envelope->capacity);
+		break;
+	case CROFT__ENVELOPE__BODY_USAGE:
+		on_usage(rig, envelope->usage);
 		break;
 	case CROFT__ENVELOPE__BODY_SNAPSHOT_DROPPED:
 		ck_assert_int_eq(snapshot_dropped_decode(envelope->snapshot_dropped, rig->dropped, &err), 0);

@@ -61,6 +61,8 @@ struct rig {
 	unsigned int n_records;
 	uint64_t last_seq, durable_seq;
 	bool keep_telemetry;
+	struct usage_record usage[RIG_SANDBOXES]; /* the latest of each generation; acknowledged */
+	unsigned int n_usage, n_usage_reports;
 
 	uint8_t image[RIG_IMAGE_SIZE];
 	char digest[DIGEST_SIZE];

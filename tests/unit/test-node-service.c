@@ -313,6 +313,67 @@ START_TEST(a_pause_that_fails_ends_nothing)
 END_TEST
 
 /* Its files are gone with whoever took them: it ends by that name, and its VM is not looked for. */
+/* ---- what it used ---- */
+
+static bool has_used(struct rig *rig, void *arg)
+{
+	const uint64_t *running_us = arg;
+
+	return rig->n_usage && rig->usage[0].running_us >= *running_us;
+}
+
+static bool is_told_over(struct rig *rig, void *arg)
+{
+	(void)arg;
+	return rig->n_usage && rig->usage[0].is_over;
+}
+
+/* The agent is killed while the VM runs: what it used meanwhile is counted all the same, once. Node and scheduler have the same. */
+START_TEST(what_a_sandbox_used_is_counted_over_a_killed_agent)
+{
+	static char period[] = "--telemetry-usage-period=100ms";
+	uint64_t running_us = 300000;
+	struct sandbox_spec *spec;
+	int64_t began, down;
+	char text[PATH_MAX];
+	struct rig rig;
+
+	rig_init(&rig);
+	rig.extra[0] = period;
+	rig_join(&rig);
+	rig_start(&rig);
+	spec = rig_spec(&rig);
+	rig_create(&rig, SANDBOX, spec);
+	began = clock_monotonic_usec();
+	rig_wait_state(&rig, SANDBOX, REPORT_RUNNING);
+	rig_until(&rig, has_used, &running_us, "a report of what it used");
+	ck_assert_uint_eq(rig.usage[0].memory_mib, spec->memory_mib);
+	(void)rig_end(&rig, SIGKILL);
+	down = clock_monotonic_usec();
+	loop_for(rig.base, 1500);
+	down = clock_monotonic_usec() - down;
+	rig_start(&rig);
+	running_us = rig.usage[0].running_us + (uint64_t)down;
+	rig_until(&rig, has_used, &running_us, "a report that has the time without an agent");
+	rig_destroy(&rig, SANDBOX, "request");
+	rig_until(&rig, is_told_over, NULL, "its last report");
+	ck_assert_uint_ge(rig.usage[0].running_us, running_us);
+	ck_assert_uint_le(rig.usage[0].running_us, (uint64_t)(clock_monotonic_usec() - began));
+	ck_assert_uint_eq(rig.usage[0].uncounted_us, 0);
+	ck_assert_uint_gt(rig.usage[0].cpu_us, 0);
+	ck_assert_uint_ge(rig.usage[0].disk_us, rig.usage[0].running_us);
+	ck_assert_msg(rig_command(&rig, "usage", text, sizeof(text)) == 0, "%s", text);
+	/* and one that stops in order loses nothing of the last moment */
+	ck_assert_int_eq(rig_end(&rig, SIGTERM), 0);
+	rig_start(&rig);
+	ck_assert_uint_eq(rig.n_usage, 1);
+	(void)snprintf(text, sizeof(text), "%s/usage.unreadable", rig.state);
+	ck_assert_int_lt(access(text, F_OK), 0);
+	spec_unref(spec);
+	rig_deinit(&rig);
+}
+END_TEST
+
 START_TEST(one_whose_snapshot_is_gone_ends)
 {
 	char path[PATH_MAX];
@@ -881,6 +942,7 @@ int main(void)
 	tcase_add_test(tcase, a_failed_start_leaves_its_disk_to_the_next_attempt);
 	tcase_add_loop_test(tcase, a_sandbox_sleeps_and_wakes, 0, 2);
 	tcase_add_loop_test(tcase, a_pause_that_fails_ends_nothing, 0, 2);
+	tcase_add_test(tcase, what_a_sandbox_used_is_counted_over_a_killed_agent);
 	tcase_add_test(tcase, one_whose_snapshot_is_gone_ends);
 	tcase_add_test(tcase, one_image_is_fetched_once_for_all_who_wait);
 	tcase_add_loop_test(tcase, a_cached_file_is_verified_before_its_first_use, 0, 2);

@@ -135,7 +135,7 @@ static inline void later(int64_t usec)
 static inline void connect_core(void)
 {
 	struct welcome welcome = {
-		.node = "cccccccccccccccccccc", .pool = "pool", .heartbeat_ms = 1000
+		.node = "cccccccccccccccccccc", .pool = "pool", .heartbeat_ms = 1000, .takes_usage = true
 	};
 
 	feed((struct sv_event){ .type = SV_EV_LINK_UP });
