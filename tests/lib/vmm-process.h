@@ -231,6 +231,42 @@ static inline void wait_event(Croft__VmmEventKind kind)
 	}
 }
 
+/* What the exit record says, for the message of a test that fails; static. */
+static inline const char *last_word(void)
+{
+	static char text[256];
+	Croft__VmmExit *record;
+	char *data = NULL;
+	size_t n = 0;
+
+	if (file_read(exit_path, PACKET_MAX, &data, &n) < 0)
+		return "no exit record";
+	record = croft__vmm_exit__unpack(NULL, n, (const uint8_t *) data);
+	free(data);
+	if (!record)
+		return "no exit record";
+	(void) snprintf(text, sizeof(text), "reason %d \"%s\", system call %u (0x%x), thread %u", (int) record->reason,
+		record->detail, record->syscall, record->syscall_argument, record->thread);
+	croft__vmm_exit__free_unpacked(record, NULL);
+	return text;
+}
+
+/* The answer, which has statistics, is the caller's. */
+static inline Croft__VmmMessage *ask_stats(void)
+{
+	Croft__VmmRequest request = CROFT__VMM_REQUEST__INIT;
+	Croft__VmmStatsRequest message = CROFT__VMM_STATS_REQUEST__INIT;
+	Croft__VmmMessage *got;
+
+	request.body_case = CROFT__VMM_REQUEST__BODY_STATS;
+	request.stats = &message;
+	send_request(control, &request, NULL, 0);
+	got = answer(control);
+	ck_assert_msg(got, "no answer to stats: %s", last_word());
+	ck_assert_ptr_nonnull(got->response->stats);
+	return got;
+}
+
 #define FDS_MAX 12
 
 struct start {
@@ -261,26 +297,6 @@ static inline void add_fd(struct start *start, int fd)
 {
 	ck_assert_int_ge(fd, 0);
 	start->fds[start->n_fds++] = fd;
-}
-
-/* What the exit record says, for the message of a test that fails; static. */
-static inline const char *last_word(void)
-{
-	static char text[256];
-	Croft__VmmExit *record;
-	char *data = NULL;
-	size_t n = 0;
-
-	if (file_read(exit_path, PACKET_MAX, &data, &n) < 0)
-		return "no exit record";
-	record = croft__vmm_exit__unpack(NULL, n, (const uint8_t *) data);
-	free(data);
-	if (!record)
-		return "no exit record";
-	(void) snprintf(text, sizeof(text), "reason %d \"%s\", system call %u (0x%x), thread %u", (int) record->reason,
-		record->detail, record->syscall, record->syscall_argument, record->thread);
-	croft__vmm_exit__free_unpacked(record, NULL);
-	return text;
 }
 
 /* Sends it and closes our descriptors. The failure's code, "" when there was none; static. */

@@ -439,17 +439,12 @@ END_TEST
 
 START_TEST(kvm_counts)
 {
-	Croft__VmmRequest request = CROFT__VMM_REQUEST__INIT;
-	Croft__VmmStatsRequest message = CROFT__VMM_STATS_REQUEST__INIT;
 	Croft__VmmMessage *got;
 	const Croft__VmmKvmStats *kvm;
 
 	start_guest(KERNEL(guest_halt));
 	wait_event(CROFT__VMM_EVENT_KIND__VMM_EVENT_USERSPACE);
-	request.body_case = CROFT__VMM_REQUEST__BODY_STATS;
-	request.stats = &message;
-	send_request(control, &request, NULL, 0);
-	got = answer(control);
+	got = ask_stats();
 	kvm = got->response->stats->kvm;
 	ck_assert_ptr_nonnull(kvm);
 	ck_assert_uint_ge(kvm->io_exits, 1);
