@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 
 #define DRIVER_N 64 /* before the driver */
-#include "base/clock.h"
 #include "base/fd.h"
 #include "lib/suite.h"
 #include "lib/vmm-driver.h"
@@ -820,51 +819,6 @@ START_TEST(descriptor_flips)
 }
 END_TEST
 
-static atomic_bool feed_stop;
-static int64_t feed_until;
-static bool feed_gave_up;
-
-/* The device's clock, which it asks before each request: by then other vCPUs have filled the ring again, for ten seconds at
- * most. */
-static int64_t feeding_clock(void)
-{
-	int64_t now = clock_monotonic_usec();
-
-	feed_gave_up = now > feed_until;
-	if (!feed_gave_up && !atomic_load(&feed_stop))
-		*driver_u16(&driver, driver_avail(0) + 2) = (uint16_t) (*driver_u16(&driver, driver_used(0) + 2) + DRIVER_N);
-	return now;
-}
-
-/* A ring that is never empty keeps the disk's worker busy and nobody else: the loop thread, which has the control socket, the
- * lease and signals, gets the device's lock. A chain without a status byte, an operation that there is none of, a flush. */
-START_TEST(ring_that_never_ends)
-{
-	static const uint32_t types[] = { VIRTIO_BLK_T_IN, 99, VIRTIO_BLK_T_FLUSH };
-
-	atomic_store(&feed_stop, false);
-	feed_until = clock_monotonic_usec() + 10 * USEC_PER_SEC;
-	blk.clock = feeding_clock;
-	driver_start(&driver, 0);
-	put_head(types[_i], 0);
-	driver_set_desc(&driver, 0, 0, DRIVER_DATA, 16, _i == 0 ? 0 : D_NEXT, 1);
-	driver_set_desc(&driver, 0, 1, STATUS_AT, 1, D_WRITE, 0);
-	driver_push(&driver, 0, 0);
-	driver_write(&driver, 0x50, 0);
-	ck_assert_int_eq(blk_start(&blk, NULL, NULL), 0);
-	for (int i = 0; i < 20;) {
-		struct blk_stats stats = blk_stats(&blk);
-
-		if (stats.errors + stats.flushes > 0) /* it has begun */
-			i++;
-	}
-	atomic_store(&feed_stop, true);
-	ck_assert_int_eq(blk_stop(&blk, clock_monotonic_usec() + 10 * USEC_PER_SEC), 0);
-	ck_assert(!feed_gave_up);
-	ck_assert(!driver_needs_reset(&driver));
-}
-END_TEST
-
 /* ---- rng ---- */
 
 static void set_up_rng(void)
@@ -972,7 +926,6 @@ static Suite *make_suite(void)
 	tcase_set_timeout(threads, 3000);
 	tcase_add_test(threads, reset_in_flight);
 	tcase_add_test(threads, descriptor_flips);
-	tcase_add_loop_test(threads, ring_that_never_ends, 0, 3);
 	suite_add_tcase(suite, threads);
 	tcase_add_checked_fixture(entropy, set_up_rng, tear_down_rng);
 	tcase_add_test(entropy, rng_requests);

@@ -5,7 +5,6 @@
  */
 #include <check.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include "base/log.h"
@@ -272,69 +271,6 @@ START_TEST(backlog_full)
 	}
 	ck_assert(refused);
 	(void) fd_close(listen_fd);
-}
-END_TEST
-
-static unsigned int n_connects;
-
-/* Other vCPUs have filled both rings again by the time that one connect was refused. */
-static int connect_and_refill(const char *to)
-{
-	n_connects++;
-	for (unsigned int q = VSOCK_QUEUE_RX; q <= VSOCK_QUEUE_TX; q++)
-		*driver_u16(&driver, driver_avail(q) + 2) = (uint16_t) (*driver_u16(&driver, driver_used(q) + 2) + DRIVER_N);
-	return unix_connect(to, SOCK_STREAM);
-}
-
-static void answer_control(void *data, uint32_t events)
-{
-	uint64_t n;
-
-	(void) events;
-	ck_assert_int_eq((int) read(*(int *) data, &n, sizeof(n)), (int) sizeof(n));
-	*(int *) data = -1; /* answered */
-}
-
-/* R104: what the control socket waits for while a guest connects without end to a listener without room. 10 ms cannot be
- * measured on a busy machine; they are two turns of the device (one for each of its notifications), whose connects do not wait. */
-START_TEST(a_flood_of_connects_holds_nobody_up)
-{
-	int listen_fd = host_listen(HOST_PORT, 0), control_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), waits;
-	struct loop_source control = LOOP_SOURCE_NULL;
-	struct loop parent;
-	uint64_t one = 1;
-
-	ck_assert_int_eq(loop_init(&parent), 0);
-	ck_assert_int_eq(loop_nest(&parent, &loop), 0);
-	ck_assert_int_eq(loop_add(&parent, &control, control_fd, EPOLLIN, answer_control, &waits), 0);
-	vsock.io.connect = connect_and_refill;
-	for (unsigned int i = 0; i < DRIVER_N; i++) {
-		struct virtio_vsock_hdr header = packet(VIRTIO_VSOCK_OP_REQUEST);
-
-		header.src_port = GUEST_PORT + i;
-		memcpy(driver_at(&driver, TX_AT + i * TX_ROOM), &header, sizeof(header));
-		driver_set_desc(&driver, VSOCK_QUEUE_TX, i, TX_AT + i * TX_ROOM, sizeof(header), 0, 0);
-		*driver_u16(&driver, driver_avail(VSOCK_QUEUE_TX) + 4 + i * 2) = (uint16_t) i;
-	}
-	*driver_u16(&driver, driver_avail(VSOCK_QUEUE_TX) + 2) = DRIVER_N;
-	driver_write(&driver, 0x50, VSOCK_QUEUE_TX);
-	driver_write(&driver, 0x50, VSOCK_QUEUE_RX);
-	for (int i = 0; i < 100; i++) {
-		unsigned int before = n_connects;
-
-		waits = control_fd;
-		ck_assert_int_eq((int) write(control_fd, &one, sizeof(one)), (int) sizeof(one));
-		ck_assert_int_eq(loop_step(&parent, 0), 0);
-		ck_assert_int_eq(waits, -1);
-		ck_assert_uint_le(n_connects - before, 2 * 256);
-	}
-	ck_assert_uint_ge(n_connects, 100 * DRIVER_N); /* it never stood still */
-	ck_assert_uint_ge(vsock_stats(&vsock).refused, n_connects - 1);
-	loop_remove(&parent, &control);
-	(void) fd_close(control_fd);
-	(void) fd_close(listen_fd);
-	loop_rest(&loop, true); /* the fixture takes the device apart by itself */
-	loop_deinit(&parent);
 }
 END_TEST
 
@@ -622,7 +558,6 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, nobody_listens);
 	tcase_add_test(tcase, denied_is_logged);
 	tcase_add_test(tcase, backlog_full);
-	tcase_add_test(tcase, a_flood_of_connects_holds_nobody_up);
 	tcase_add_test(tcase, driver_not_ready);
 	tcase_add_test(tcase, driver_resets);
 	tcase_add_loop_test(tcase, hostile_packets, 0, ARRAY_LEN(bad_packets));
