@@ -25,6 +25,8 @@ packages_package=(dpkg-dev file)
 packages_test=(erofs-utils systemd lintian)
 # To check what machines read (tests/metrics).
 packages_metrics=(python3-jsonschema)
+# To look at the dashboard (tests/dashboard).
+packages_browser=(chromium fonts-dejavu-core)
 # To compile the tuned guest kernel, only where it is asked for and not in the cache.
 packages_kernel=(make gcc bc bison flex libelf-dev xz-utils)
 # The emulated host, only where there is no /dev/kvm.
@@ -67,6 +69,7 @@ build() {
 	local preset=$1 log
 	log=$croft_top/build/$preset.log
 	mkdir -p "$croft_top/build"
+	"$croft_top/scheduler/dashboard/uplot" --has || command -v npm >/dev/null || packages_need npm || return 1
 	say "building preset $preset"
 	if ! (cd "$croft_top" && cmake --preset "$preset" && cmake --build --preset "$preset") >"$log" 2>&1; then
 		grep -E 'error|FAILED|warning' "$log" | head -n 40 >&2

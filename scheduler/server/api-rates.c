@@ -215,11 +215,12 @@ static void on_sums(const struct rollups_answer *answer, void *user)
 }
 
 /* 0: the answer comes; -ENOTSUP: sums do not tell this. */
-static int ask_sums(struct api_request *req, const struct facts_filter *filter, int64_t now_us, struct err *reterr)
+static int ask_sums(struct api_request *req, const struct facts_filter *filter, int64_t now_us, size_t n_points,
+	void (*done)(const struct rollups_answer *answer, void *user), struct err *reterr)
 {
 	struct question *question;
-	int r = rollups_ask(req->server->rollups, filter, api_wants_all(req) && role_is_provider(req->role), now_us, on_sums, req,
-		&question, reterr);
+	const struct rollups_wish wish = { filter, api_wants_all(req) && role_is_provider(req->role), now_us, n_points };
+	int r = rollups_ask(req->server->rollups, &wish, done, req, &question, reterr);
 
 	if (r < 0)
 		return r;
@@ -242,7 +243,7 @@ void api_stage_rates(struct api_request *req)
 	if (r == 0 && (!rates || facts_rates(telemetry_facts(req->server->telemetry), &filter, rates) < 0))
 		r = err_set(&err, FAIL_NO_MEMORY, ENOMEM, "no memory for the table of stages");
 	if (r == 0 && filter.from_us > 0 && (now_us - filter.from_us > SUMS_OVER_US || !rates->is_complete)) {
-		r = ask_sums(req, &filter, now_us, &err);
+		r = ask_sums(req, &filter, now_us, 0, on_sums, &err);
 		if (r == 0) {
 			free(rates);
 			return;
@@ -257,4 +258,56 @@ void api_stage_rates(struct api_request *req)
 	else
 		api_answer(req, 200, view(req->server, rates, &what_if, &(struct source){ filter.from_us, 0, 0 }, now_us));
 	free(rates);
+}
+
+/* ---- over time ---- */
+
+#define POINTS 60
+#define HISTORY_US (24 * 3600 * USEC_PER_SEC)
+
+static json_t *view_point(const struct rollups_point *point)
+{
+	return json_pack("{s:o, s:I, s:I, s:o, s:o, s:o}", "at", view_time_or_null(point->from_us), "starts", (json_int_t)point->starts,
+		"failed", (json_int_t)point->failed, "product", real_if(point->has_product, point->product), "low",
+		real_if(point->has_product, point->low), "high", real_if(point->has_product, point->high));
+}
+
+static void on_points(const struct rollups_answer *answer, void *user)
+{
+	struct api_request *req = user;
+	json_t *list;
+
+	req->extra = NULL;
+	req->extra_free = NULL;
+	if (answer->r < 0) {
+		api_fail(req, &answer->err);
+		return;
+	}
+	list = json_array();
+	for (size_t i = 0; i < answer->n_points; i++)
+		(void)json_array_append_new(list, view_point(&answer->points[i]));
+	api_answer(req, 200, json_pack("{s:o, s:I, s:o, s:o, s:b, s:I, s:I}", "from", view_time_or_null(answer->from_us), "point_s",
+		(json_int_t)(answer->point_us / USEC_PER_SEC), "points", list, "as_of", view_time_or_null(clock_realtime_usec()),
+		"complete", answer->rates.is_complete, "dropped", (json_int_t)answer->rates.n_dropped, "rows",
+		(json_int_t)answer->n_rows));
+}
+
+void api_stage_history(struct api_request *req)
+{
+	const int64_t now_us = clock_realtime_usec();
+	struct facts_filter filter;
+	struct err err = ERR_NULL;
+	uint64_t n_points = POINTS;
+	int r = read_filter(req, now_us, &filter, &err);
+
+	if (r == 0)
+		r = api_query_u64(req, "points", 1, ROLLUPS_POINTS_MAX, &n_points, &err);
+	if (filter.from_us == 0)
+		filter.from_us = now_us - HISTORY_US;
+	if (r == 0)
+		r = ask_sums(req, &filter, now_us, n_points, on_points, &err);
+	if (r == -ENOTSUP)
+		r = refuse(&err, "node", "is in sums of nodes alone, which know no tenant, template and shape: name fewer of them");
+	if (r < 0)
+		api_fail(req, &err);
 }

@@ -28,6 +28,12 @@ const struct api_route api_routes[] = {
 		"200 {`status`: \"ok\", `version`, `lineage`}; 503 with `status` \"store-failed\" while the store cannot be written." },
 	{ "GET", "/metrics", BY_PROVIDER_WATCHERS, SCOPE_PROVIDER, API_NO_BODY, api_metrics,
 		"Prometheus text.", "", "200 `text/plain`" },
+	{ "GET", "/", BY_ANYBODY, SCOPE_NONE, API_NO_BODY, api_dashboard_enter, "To the dashboard.", "", "303" },
+	{ "GET", "/dashboard", BY_ANYBODY, SCOPE_NONE, API_NO_BODY, api_dashboard_enter, "To the dashboard.", "", "303" },
+	{ "GET", "/dashboard/", BY_ANYBODY, SCOPE_NONE, API_NO_BODY, api_dashboard,
+		"The dashboard: a page that shows what the other paths answer to the key of whoever looks.", "", "200 `text/html`" },
+	{ "GET", "/dashboard/{file}", BY_ANYBODY, SCOPE_NONE, API_NO_BODY, api_dashboard, "What the dashboard is made of; no data.", "",
+		"200; 304 where `If-None-Match` is its `ETag`; 404" },
 	{ "GET", "/v1/whoami", BY_ALL, SCOPE_NONE, API_NO_BODY, api_whoami,
 		"What this key is.", "", "200 {`key` (its id), `role`, `tenant`, `customer`}" },
 
@@ -117,12 +123,38 @@ const struct api_route api_routes[] = {
 		"a later attempt: no caller saw them, `codes` are the three commonest with owner (null: in sums of several pools), remedy and the latest example, `complete` is false where older "
 		"facts of that time were dropped, and how many in all; calls into sandboxes are counted each, and their times are of those that nodes "
 		"told one by one; or {`sandbox state trace attempts records failure`}" },
+	{ "GET", "/v1/stages/history", BY_ALL, SCOPE_REACH, API_NO_BODY, api_stage_history,
+		"What starts came to over time, from the sums.", "query as of `GET /v1/stages` (`window`: `24h`), `points` (60; at most 120)",
+		"200 {`from point_s`, `points`: [{`at starts failed product low high`}], `as_of complete dropped rows`}: a point is of `point_s` from `at` on; its "
+		"`product` is null where nothing was started" },
 	{ "GET", "/v1/traces/{id}", BY_ALL, SCOPE_REACH, API_NO_BODY, api_trace,
 		"One run end to end, by its trace (32 hex digits, the caller's own where it sent a `traceparent`) or by its sandbox.", "",
 		"200 {`trace sandbox tenant began took_us`, `steps`: [{`at_us took_us began process stage outcome reason attempt sandbox node "
 		"trace span failure`}], `more complete as_of`}: what each process did, in the order in which it began, `at_us` after the first; `process` is "
 		"scheduler, node, vmm, guest, gateway or egress, as the maker's own clock has it; `failure` has at least `code component owner remedy`; "
 		"`more`: later steps were left out; `complete` is false where older facts of that time were dropped; 404 SANDBOX_NOT_FOUND when nothing is known that the key reaches" },
+	{ "GET", "/v1/failures", BY_ALL, SCOPE_REACH, API_NO_BODY, api_failures,
+		"The latest failed attempts at stages of this tenant, and how many there were of each owner.",
+		"query `window` (`24h`), `limit` (100; at most 1000), `owner`, `pool node template tenant` each as it is; `scope=all` for operators and planners: of "
+		"all tenants that the key reaches",
+		"200 {`failures`: [{`when stage code component owner remedy tenant pool node sandbox trace attempt saved n`}], the latest first, `owners`: "
+		"{owner: {`failed saved`}}, whatever `owner` says, `more from complete as_of`}: `saved`: a later attempt of its start was ready, no caller saw it; "
+		"`n`: calls that it stands for; `complete` is false where older facts of that time were dropped" },
+	{ "GET", "/v1/events", BY_ALL, SCOPE_REACH, API_NO_BODY, api_events,
+		"What happens, as it happens: server-sent events, until the client leaves.",
+		"header `Last-Event-ID`: goes on behind that event; `scope=all` for operators and planners: of all tenants that the key reaches",
+		"200 `text/event-stream`: `hello` {`run last missed`} first: `missed` events are no longer there to go on from, of anybody, null where nobody knows how "
+		"many; `failure` as in `GET /v1/failures`, with an `id`; `changed` {`stages nodes sandboxes`}: what is worth asking for again, at most every two "
+		"seconds; a comment every 15 s. A client that reads too slowly, and a key that is revoked, is cut off. 8 streams of a key (429 RATE_LIMITED), 64 "
+		"in all (503 SCHEDULER_BUSY)" },
+	{ "GET", "/v1/fleet", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_fleet,
+		"All nodes in short, a page at a time, and their sums.",
+		"query `pool`, `limit` (1000; at most 2000; 0: the sums alone), `after` (the last page's `next`)",
+		"200 {`sums` {`nodes schedulable unfit joining ready suspect lost removed cordoned draining quarantined memory_mib memory_reserved_mib vcpus vcpus_reserved "
+		"disk_mib disk_reserved_mib sandboxes starting`} of all that the key reaches (null behind the first page), `nodes`: [{`id pool hostname version state "
+		"schedulable unfit facts memory_mib memory_reserved_mib vcpus vcpus_reserved disk_mib disk_reserved_mib sandboxes max_sandboxes starts failures heard`}], "
+		"`next` (null: there is no more) `as_of`}: `vcpus` may be given out, overcommit included; `unfit` is the code for which the node itself takes nothing; "
+		"revoked nodes are left out" },
 	{ "GET", "/v1/capacity", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_capacity,
 		"How many more sandboxes of a shape fit now, per pool: found by filling a copy of the pool with the placement itself.",
 		"query `pool` (all that the key reaches), `vcpus memoryMB diskSizeMB` (as a create's), `template` and `tenant` (whose it is, "
@@ -135,8 +167,8 @@ const struct api_route api_routes[] = {
 		"constraint or state {`by nodes memory_mib vcpus disk_mib sandboxes`}; `change`, what would make room for one more then; `if` "
 		"{`fits waiting more`}; `forecast` {`verdict`: \"grows\", \"none\" (no trend; of a resource \"falls\" too), \"too_short\" (less than 7 days known), `by`, "
 		"`runs_out earliest latest` (of `by`, the resource that runs out first; an interval of 95 %, `latest` null where it has no "
-		"end), `resources`: [{`resource verdict days p level limit per_day per_day_low per_day_high runs_out earliest latest`}]}: of the "
-		"busiest hour of each of the last 30 days" },
+		"end), `resources`: [{`resource verdict days p level limit per_day per_day_low per_day_high runs_out earliest latest daily last_day`}]}: of the "
+		"busiest hour of each of the last 30 days, which are `daily`, up to `last_day`, null where nothing is known" },
 
 	{ "GET", "/v1/templates", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_template_list,
 		"Templates of this tenant and everybody's.", "",

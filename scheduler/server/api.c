@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #include "server/codec.h"
+#include "server/events.h"
 #include "server/relay.h"
 #include "server/shell.h"
 
@@ -106,6 +107,20 @@ void api_answer_text(struct api_request *req, int status, const char *content_ty
 	respond(req, status, content_type, NULL, 0, text, size);
 }
 
+void api_answer_bytes(struct api_request *req, int status, const char *content_type, const struct http_field *fields, size_t n,
+	const void *bytes, size_t size)
+{
+	respond(req, status, content_type, fields, n, bytes, size);
+}
+
+void api_answer_stream(struct api_request *req, const char *content_type, const struct http_field *fields, size_t n, http_want want,
+	void *user)
+{
+	count_answer(req, 200);
+	if (http_respond_stream(req->http, 200, content_type, fields, n, -1, want, user) < 0)
+		log_debug("an answer could not be sent");
+}
+
 void api_fail_with(
 	struct api_request *req, const struct err *err, const struct failure_context *context)
 {
@@ -156,11 +171,16 @@ const struct responsibility_table *api_responsibility(const struct server *serve
 	return entry ? &entry->record.owners : NULL;
 }
 
-const char *api_owner_name(const struct server *server, const char *pool, enum fail_component component)
+enum fail_owner api_owner(const struct server *server, const char *pool, enum fail_component component)
 {
 	const struct responsibility_table *table = api_responsibility(server, pool);
 
-	return owner_name(table ? table->owner[component] : component_owner(component, RESPONSIBILITY_SELF));
+	return table ? table->owner[component] : component_owner(component, RESPONSIBILITY_SELF);
+}
+
+const char *api_owner_name(const struct server *server, const char *pool, enum fail_component component)
+{
+	return owner_name(api_owner(server, pool, component));
 }
 
 /* ---- waiting for the fleet ---- */
@@ -605,7 +625,7 @@ uint16_t api_port(const struct api *api)
 unsigned int api_active(const struct api *api)
 {
 	unsigned int active = http_server_active(api->http),
-		     patient = (unsigned int)relay_count(api->server->relay);
+		     patient = (unsigned int)relay_count(api->server->relay) + events_clients(api->server->events);
 	const struct api_request *req;
 
 	TAILQ_FOREACH (req, &api->watchers, in_watchers)

@@ -132,6 +132,11 @@ void api_as_of(struct api_request *req, int64_t heard_us);
 void api_answer_empty(struct api_request *req, int status);
 void api_answer_text(struct api_request *req, int status, const char *content_type,
 	const char *text, size_t size);
+void api_answer_bytes(struct api_request *req, int status, const char *content_type, const struct http_field *fields, size_t n,
+	const void *bytes, size_t size);
+/* One that goes on until its client leaves: `want` as of http_respond_stream(). */
+void api_answer_stream(struct api_request *req, const char *content_type, const struct http_field *fields, size_t n, http_want want,
+	void *user);
 void api_fail(struct api_request *req, const struct err *err);
 /* With what else is known about the failure. */
 void api_fail_with(
@@ -155,6 +160,7 @@ bool api_may_wait(const struct api_request *req);
 /* Whose a failure in `pool` is; NULL: the default table of self-hosting. */
 const struct responsibility_table *api_responsibility(const struct server *server, const char *pool);
 /* Whose a component is in `pool`, by the table above. */
+enum fail_owner api_owner(const struct server *server, const char *pool, enum fail_component component);
 const char *api_owner_name(const struct server *server, const char *pool, enum fail_component component);
 const char *api_query(const struct api_request *req, const char *name);
 /* Where the page of a list begins (`nextToken`): behind this one, or, where it is gone since, behind when it was made. */
@@ -264,7 +270,14 @@ void api_token_list(struct api_request *req);
 void api_token_delete(struct api_request *req);
 void api_stages(struct api_request *req);
 void api_stage_rates(struct api_request *req);
+void api_stage_history(struct api_request *req);
 void api_trace(struct api_request *req);
 void api_template_put(struct api_request *req);
 void api_template_list(struct api_request *req);
 void api_whoami(struct api_request *req);
+void api_dashboard(struct api_request *req);
+void api_dashboard_enter(struct api_request *req);
+void api_events(struct api_request *req);
+void api_failures(struct api_request *req);
+void api_fleet(struct api_request *req);
+

@@ -182,6 +182,8 @@ void forecast_free(struct forecast *forecast)
 
 struct finding {
 	struct trend trend;
+	double values[USAGE_DAYS]; /* of the days up to last_day */
+	size_t n_values;
 	size_t n_days;
 	int64_t last_day;
 };
@@ -204,6 +206,16 @@ static void set_days(json_t *object, const struct finding *finding)
 	(void)json_object_set_new(object, "latest", day_or_null(finding, finding->trend.reaches_high));
 }
 
+/* A day of which nothing is known is null. */
+static json_t *view_daily(const struct finding *finding, double unit)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < finding->n_values; i++)
+		(void)json_array_append_new(list, isnan(finding->values[i]) ? json_null() : json_real(finding->values[i] / unit));
+	return list;
+}
+
 static json_t *view_finding(enum usage_kind kind, const struct finding *finding, double limit)
 {
 	const struct trend *trend = &finding->trend;
@@ -213,20 +225,23 @@ static json_t *view_finding(enum usage_kind kind, const struct finding *finding,
 		limit / unit, "per_day", trend->slope / unit, "per_day_low", trend->slope_low / unit, "per_day_high",
 		trend->slope_high / unit);
 
-	if (object)
+	if (object) {
+		(void)json_object_set_new(object, "daily", view_daily(finding, unit));
+		(void)json_object_set_new(object, "last_day",
+			finding->n_values ? view_time(finding->last_day * DAY_US) : json_null());
 		set_days(object, finding);
+	}
 	return object;
 }
 
 static struct finding find(const struct forecast *forecast, const char *pool, enum usage_kind kind, double limit, int64_t now_us)
 {
-	double values[USAGE_DAYS];
 	struct finding finding = { .n_days = 0 };
-	size_t n = usage_days(forecast->usage, pool, kind, now_us, FORECAST_DAYS, values, &finding.last_day);
 
-	trend_find(values, n, limit, &finding.trend);
-	for (size_t i = 0; i < n; i++)
-		finding.n_days += isnan(values[i]) ? 0 : 1;
+	finding.n_values = usage_days(forecast->usage, pool, kind, now_us, FORECAST_DAYS, finding.values, &finding.last_day);
+	trend_find(finding.values, finding.n_values, limit, &finding.trend);
+	for (size_t i = 0; i < finding.n_values; i++)
+		finding.n_days += isnan(finding.values[i]) ? 0 : 1;
 	return finding;
 }
 

@@ -40,6 +40,16 @@ void rollups_hear(struct rollups *rollups, const char *node, uint64_t seq);
 /* Hands what was added to the thread, as of `now_us`; a clock does it every few seconds. */
 void rollups_flush(struct rollups *rollups, int64_t now_us);
 
+#define ROLLUPS_POINTS_MAX 120u
+
+/* What starts came to in one part of the time that was asked for. */
+struct rollups_point {
+	int64_t from_us;
+	bool has_product;
+	double product, low, high;
+	uint64_t starts, failed; /* attempts to be admitted; failures of stages of a start that no retry saved */
+};
+
 struct rollups_answer {
 	int r; /* 0 or less, and `err` is set */
 	struct err err;
@@ -47,12 +57,21 @@ struct rollups_answer {
 	int64_t from_us, step_us;
 	uint64_t n_rows; /* that were read */
 	char pool[ID_NAME_MAX + 1]; /* of all that the filter takes; "": there are several, or none */
+	const struct rollups_point *points; /* in their order, where they were asked for */
+	size_t n_points;
+	int64_t point_us; /* how long each is */
+};
+struct rollups_wish {
+	const struct facts_filter *filter; /* not kept */
+	bool sees_all;
+	int64_t now_us;
+	size_t n_points; /* 0: none; at most ROLLUPS_POINTS_MAX */
 };
 /* Everything since from_us that the filter takes, with what was added until now; `done` comes later. 0, or it was not asked:
- * -ENOTSUP: by no grain; SCHEDULER_BUSY: ROLLUPS_QUESTIONS_MAX are asked already. The filter is not kept. */
+ * -ENOTSUP: by no grain; SCHEDULER_BUSY: ROLLUPS_QUESTIONS_MAX are asked already. */
 struct question;
-int rollups_ask(struct rollups *rollups, const struct facts_filter *filter, bool sees_all, int64_t now_us,
-	void (*done)(const struct rollups_answer *answer, void *user), void *user, struct question **ret, struct err *reterr);
+int rollups_ask(struct rollups *rollups, const struct rollups_wish *wish, void (*done)(const struct rollups_answer *answer, void *user),
+	void *user, struct question **ret, struct err *reterr);
 /* Whoever asked is gone: `done` does not come, and what was not read is not. Before `done` alone. */
 void rollups_forget(struct question *question);
 

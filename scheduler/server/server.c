@@ -17,6 +17,7 @@
 #include "pb/store.pb-c.h"
 #include "server/api.h"
 #include "server/codec.h"
+#include "server/events.h"
 #include "server/forecast.h"
 #include "server/images.h"
 #include "server/lead.h"
@@ -149,6 +150,8 @@ static int open_parts(struct server *server, struct err *reterr)
 	if (r == 0)
 		r = rollups_new(&server->rollups, server, reterr);
 	if (r == 0)
+		r = events_new(&server->events, server, reterr);
+	if (r == 0)
 		r = telemetry_new(&server->telemetry, server, reterr);
 	if (r == 0)
 		r = shell_new(&server->shell, server, reterr);
@@ -230,6 +233,7 @@ void server_free(struct server *server)
 	shell_free(server->shell);
 	forecast_free(server->forecast);
 	telemetry_free(server->telemetry);
+	events_free(server->events);
 	rollups_free(server->rollups);
 	worker_free(server->worker);
 	worker_free(server->planner);

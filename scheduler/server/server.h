@@ -80,6 +80,7 @@ struct server {
 	struct rollups *rollups;
 	struct telemetry *telemetry;
 	struct forecast *forecast;
+	struct events *events;
 	struct shell *shell; /* owns the fleet */
 	struct link *link;
 	struct images *images;

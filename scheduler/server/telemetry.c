@@ -11,6 +11,7 @@
 #include "base/table.h"
 #include "server/codec.h"
 #include "server/ended.h"
+#include "server/events.h"
 #include "server/message.h"
 #include "server/ops.h"
 #include "server/rollups.h"
@@ -191,6 +192,8 @@ static void count_stage(struct telemetry *telemetry, const struct stage_record *
 	if (is_summing)
 		rollups_add(telemetry->server->rollups, &about);
 	facts_add(telemetry->facts, &about);
+	if (!telemetry->is_loading)
+		events_stage(telemetry->server->events, &about);
 }
 
 /* Stages that no report carries, or that reports carry the last of: those of a sandbox's life. They come with the batches. */

@@ -99,6 +99,33 @@ static bool takes(struct look *look, const struct kept_fact *fact)
 	return sees(look, fact->names[FACT_TENANT]);
 }
 
+/* The latest of two rings first. */
+void facts_each_failed(const struct facts *facts, const struct facts_filter *filter, facts_on_failed each, void *user)
+{
+	const struct fact_ring *starts = &facts->rings[FACTS_OF_STARTS], *calls = &facts->rings[FACTS_OF_CALLS];
+	size_t n_starts = starts->n, n_calls = calls->n;
+	struct look look;
+
+	if (!look_init(&look, facts, filter))
+		return;
+	while (n_starts + n_calls > 0) {
+		const struct kept_fact *start = n_starts ? ring_at(starts, n_starts - 1) : NULL;
+		const struct kept_fact *fact = n_calls ? ring_at(calls, n_calls - 1) : NULL;
+
+		if (!fact || (start && start->when_us >= fact->when_us)) {
+			fact = start;
+			n_starts--;
+		} else {
+			n_calls--;
+		}
+		if (fact->outcome == RESULT_FAILED && takes(&look, fact)) {
+			const struct stage_fact failed = fact_of(fact);
+
+			each(&failed, fact->is_saved, user);
+		}
+	}
+}
+
 static void count(struct rates *rates, struct rate_sums *sums, struct examples *examples, const struct kept_fact *fact)
 {
 	const int64_t n = (int64_t) fact->n;

@@ -60,6 +60,10 @@ struct rate_sums {
 bool rate_is_of_start(enum fail_stage stage);
 /* Reads every fact, FACTS_MAX and CALLS_MAX of them at most. 0 or -ENOMEM. */
 int facts_rates(const struct facts *facts, const struct facts_filter *filter, struct rates *ret);
+/* Every failed one that the filter takes, the latest first, as far as they were heard in their order; its texts live as long as
+ * the facts stay as they are. */
+typedef void (*facts_on_failed)(const struct stage_fact *fact, bool is_saved, void *user);
+void facts_each_failed(const struct facts *facts, const struct facts_filter *filter, facts_on_failed each, void *user);
 /* Of sums alone: without examples, times and what is complete. */
 void rates_of_sums(const struct rate_sums *sums, struct rates *ret);
 /* The product if `stage` had this success and all others theirs. */

@@ -130,6 +130,12 @@ static void on_done(struct http_call *call, const struct err *err, void *user)
 	COPY(answer->left, header ? header : "");
 	header = http_call_header(call, "retry-after");
 	COPY(answer->retry, header ? header : "");
+	header = http_call_header(call, "content-security-policy");
+	COPY(answer->policy, header ? header : "");
+	header = http_call_header(call, "etag");
+	COPY(answer->etag, header ? header : "");
+	header = http_call_header(call, "location");
+	COPY(answer->location, header ? header : "");
 }
 
 static void on_header(struct http_call *call, int status, void *user)
@@ -275,7 +281,12 @@ static void add_stage(struct sandbox_report *report, enum fail_stage stage,
 	record->stage = stage;
 	record->outcome = failure ? RESULT_FAILED : RESULT_OK;
 	record->began_us = clock_realtime_usec();
-	record->took_us = 1000;
+	record->took_us = node->took_us ? node->took_us[stage] : 1000;
+	if (node->took_us && report->n_stages > 1) { /* one behind the other */
+		const struct stage_record *before = &report->stages[report->n_stages - 2];
+
+		record->began_us = before->began_us + before->took_us;
+	}
 	record->attempt = 1;
 	record->generation = node->generation;
 	COPY(record->sandbox, node->sandbox);
@@ -305,7 +316,7 @@ void node_report(struct fake_node *node, enum report_state state)
 	COPY(report.guest_boot_id, "11111111-2222-3333-4444-555555555555");
 	for (enum fail_stage stage = STAGE_ACCEPT; state != REPORT_STARTING && stage <= STAGE_READY;
 		stage++) {
-		bool is_last = failure && stage == STAGE_VMM;
+		bool is_last = failure && stage == (node->fails_at ? node->fails_at : STAGE_VMM);
 
 		add_stage(&report, stage, is_last ? failure : NULL, node);
 		if (is_last)
@@ -681,6 +692,7 @@ void node_token_of(struct fake_node *node, struct rig *rig, const char *key, con
 	}
 	free(file);
 	answer_free(&answer);
+	COPY(node->hostname, "fake");
 	id_new(&rig->server->rng, node->machine);
 	id_new(&rig->server->rng, node->instance);
 	ck_assert_int_eq(curve_keys_new(&node->keys, &err), 0);
@@ -703,7 +715,7 @@ void node_enroll(struct fake_node *node)
 	ck_assert(node->up);
 	enroll.node_key = node->keys.public_key;
 	enroll.machine = node->machine;
-	enroll.hostname = (char *)(uintptr_t) "fake";
+	enroll.hostname = node->hostname;
 	envelope.body_case = CROFT__ENVELOPE__BODY_ENROLL;
 	envelope.enroll = &enroll;
 	node_send(node, &envelope);
@@ -720,7 +732,7 @@ void node_send_hello(struct fake_node *node)
 	COPY(hello.instance, node->instance);
 	COPY(hello.machine, node->machine);
 	COPY(hello.boot_id, node->boot_id ? node->boot_id : "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee");
-	COPY(hello.hostname, "fake");
+	COPY(hello.hostname, node->hostname);
 	COPY(hello.version, "0.1.0");
 	COPY(hello.cpu_class, "amd-25-1");
 	hello.pauses = !node->is_older;

@@ -50,6 +50,7 @@ struct answer {
 	char traceparent[TRACEPARENT_SIZE];
 	char next[64]; /* x-next-token */
 	char limit[16], left[16], retry[16]; /* X-RateLimit-Limit, -Remaining, Retry-After */
+	char policy[512], etag[80], location[64]; /* Content-Security-Policy, ETag, Location */
 	bool begun, done;
 	struct err err; /* the call itself failed */
 };
@@ -78,6 +79,7 @@ struct fake_node {
 	char token[ID_SIZE];
 	char machine[ID_SIZE], instance[ID_SIZE];
 	const char *boot_id; /* NULL: a fixed one */
+	char hostname[64];
 	char node[ID_SIZE];
 	bool enrolled, up, welcome, refused;
 	struct err refusal; /* of Refused or of the enrolment */
@@ -86,7 +88,9 @@ struct fake_node {
 	struct node_capacity capacity;
 	/* what it does with a create: */
 	bool is_silent;           /* nothing */
-	struct err start_failure; /* fails with this at `vmm` */
+	struct err start_failure; /* fails with this at fails_at */
+	enum fail_stage fails_at; /* STAGE_NONE: vmm */
+	const int64_t *took_us;   /* of each stage; NULL: 1 ms */
 	char sandbox[ID_SIZE];
 	uint64_t generation, version, took;
 	char operation[ID_SIZE], traceparent[TRACEPARENT_SIZE];

@@ -104,6 +104,8 @@ static void try_route(struct rig *rig, const struct api_route *route, const stru
 	static const char *const queries[] = { "", "?scope=all", "?sandbox=*", "?shared=true" };
 	char path[160], with[256], what[320];
 
+	if (route->handle == api_events)
+		return; /* it has no end: test-api-dashboard.c says who sees what there */
 	path_of(route, first, path, sizeof(path));
 	for (size_t i = 0; i < ARRAY_LEN(queries); i++) {
 		bool is_admin = route->scope == SCOPE_PROVIDER && role_is_provider(role);
@@ -125,7 +127,7 @@ static void try_route(struct rig *rig, const struct api_route *route, const stru
 				"%s %s", what, answer.body);
 		else if (!strcmp(route->method, "GET"))
 			ck_assert_msg(answer.status == 200 || answer.status == 404 ||
-					      answer.status == 403,
+					      answer.status == 403 || answer.status == 303,
 				"%s", what);
 		else
 			ck_assert_msg(answer.status == 404 || answer.status == 403 ||

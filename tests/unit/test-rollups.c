@@ -442,17 +442,17 @@ START_TEST(questions_at_once)
 	unsigned int answers = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(questions); i++)
-		ck_assert_int_eq(rollups_ask(rig.server->rollups, &filter, true, now_us, count_answer, &answers, &questions[i], &err), 0);
-	ck_assert_int_lt(rollups_ask(rig.server->rollups, &filter, true, now_us, count_answer, &answers, &more, &err), 0);
+		ck_assert_int_eq(rollups_ask(rig.server->rollups, &(struct rollups_wish){ &filter, true, now_us, 0 }, count_answer, &answers, &questions[i], &err), 0);
+	ck_assert_int_lt(rollups_ask(rig.server->rollups, &(struct rollups_wish){ &filter, true, now_us, 0 }, count_answer, &answers, &more, &err), 0);
 	ck_assert_int_eq(err.code, FAIL_SCHEDULER_BUSY);
 	for (unsigned int i = 0; i < 4000 && answers < ARRAY_LEN(questions); i++)
 		loop_for(rig.base, 5);
 	ck_assert_uint_eq(answers, ARRAY_LEN(questions));
 	for (size_t i = 0; i < ARRAY_LEN(questions); i++) {
-		ck_assert_int_eq(rollups_ask(rig.server->rollups, &filter, true, now_us, count_answer, &answers, &questions[i], &err), 0);
+		ck_assert_int_eq(rollups_ask(rig.server->rollups, &(struct rollups_wish){ &filter, true, now_us, 0 }, count_answer, &answers, &questions[i], &err), 0);
 		rollups_forget(questions[i]);
 	}
-	while (rollups_ask(rig.server->rollups, &filter, true, now_us, count_answer, &answers, &more, &err) < 0)
+	while (rollups_ask(rig.server->rollups, &(struct rollups_wish){ &filter, true, now_us, 0 }, count_answer, &answers, &more, &err) < 0)
 		loop_for(rig.base, 5);
 	loop_for(rig.base, 100);
 	ck_assert_uint_le(answers, ARRAY_LEN(questions) + 1);

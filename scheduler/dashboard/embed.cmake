@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DOUT=assets.c -DFILES=a;b -P embed.cmake: the files as a table of bytes, each with its digest.
+set(rows "")
+set(text "/* Made by scheduler/dashboard/embed.cmake. */\n#include \"dashboard/dashboard.h\"\n")
+set(number 0)
+foreach(file IN LISTS FILES)
+	get_filename_component(name ${file} NAME)
+	file(READ ${file} hex HEX)
+	file(SHA256 ${file} digest)
+	file(SIZE ${file} size)
+	string(REGEX REPLACE "(..)" "0x\\1," bytes "${hex}")
+	string(APPEND text "static const unsigned char bytes_${number}[] = { ${bytes} };\n")
+	string(APPEND rows "\t{ \"${name}\", \"\\\"${digest}\\\"\", bytes_${number}, ${size} },\n")
+	math(EXPR number "${number} + 1")
+endforeach()
+string(APPEND text "const struct dashboard_file dashboard_files[] = {\n${rows}};\nconst size_t dashboard_files_count = ${number};\n")
+file(WRITE ${OUT} "${text}")
