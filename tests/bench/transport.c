@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * bench-transport N    what the link itself costs here, without a scheduler: proto/wire's ROUTER and DEALER over CURVE and
- *                      loopback, both ends on this machine's processors as in a fleet test.
+ *                      loopback, both ends on this machine's processors as in a fleet test. (What heartbeats cost: beats.c.)
  *
- * bench-transport N S  the least that heartbeats can cost a receiver: N dealers of another process send 40 bytes each second for S
- *                      seconds to a ROUTER that drops them: CURVE, libzmq, the kernel and the loop, and nothing of a scheduler.
- *                      Prints `usec_each U messages_per_second M`: the receiver's CPU time.
- *
- * Without S it prints one line: `handshakes_per_second H rtt_usec R`: N dealers that connect at once until the last one's first message
+ * Prints one line: `handshakes_per_second H rtt_usec R`: N dealers that connect at once until the last one's first message
  * came, and the median of 1,000 round trips of 200 bytes.
  */
 #include <event2/event.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -125,144 +119,6 @@ static int open_all(struct bench *bench, struct end *ends, void *zmq, struct err
 	return r;
 }
 
-/* ---- what a heartbeat costs without a scheduler ---- */
-#define BEAT_SIZE 40
-#define TICK_MSEC 10
-#define TICKS 100 /* a second */
-
-struct beats {
-	struct bench bench;
-	struct curve_keys server, *keys;
-	size_t n_messages, turn;
-	struct event *tick;
-};
-
-static void count_input(const struct route *from, const char *user_id, const void *data, size_t size, void *user)
-{
-	struct beats *beats = user;
-
-	(void)from, (void)user_id, (void)data, (void)size;
-	beats->n_messages++;
-	router_is_lazy(beats->bench.router);
-}
-
-static void on_beat(evutil_socket_t fd, short what, void *user)
-{
-	static const char beat[BEAT_SIZE];
-	struct beats *beats = user;
-
-	(void)fd, (void)what;
-	for (size_t i = beats->turn++ % TICKS; i < beats->bench.n; i += TICKS)
-		(void)dealer_send(beats->bench.dealers[i], beat, sizeof(beat)); /* one that is not up yet sends nothing */
-}
-
-static void ignore_input(const void *data, size_t size, void *user)
-{
-	(void)data, (void)size, (void)user;
-}
-
-static void ignore_state(enum dealer_state state, void *user)
-{
-	(void)state, (void)user;
-}
-
-/* The other process: ends when its parent does. */
-static int send_beats(struct beats *beats, int address_fd)
-{
-	const struct dealer_handler handler = { ignore_input, ignore_state };
-	const struct timeval every = { .tv_usec = TICK_MSEC * 1000 };
-	struct dealer_config node = { .address = NULL };
-	struct err err = ERR_NULL;
-	char address[256] = "";
-	void *zmq = zmq_ctx_new();
-
-	if (!zmq || zmq_ctx_set(zmq, ZMQ_MAX_SOCKETS, (int)beats->bench.n * 4 + 64) < 0 ||
-		read(address_fd, address, sizeof(address) - 1) <= 0)
-		return 1;
-	node.address = address;
-	memcpy(node.server_key, beats->server.public_key, sizeof(node.server_key));
-	beats->bench.base = event_base_new();
-	for (size_t i = 0; i < beats->bench.n; i++) {
-		node.keys = beats->keys[i];
-		if (dealer_new(&beats->bench.dealers[i], beats->bench.base, zmq, &node, &handler, NULL, &err) < 0)
-			return 1;
-	}
-	beats->tick = event_new(beats->bench.base, -1, EV_PERSIST, on_beat, beats);
-	(void)event_add(beats->tick, &every);
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	return event_base_dispatch(beats->bench.base);
-}
-
-static void loop_for(struct beats *beats, unsigned int seconds)
-{
-	const struct timeval time = { .tv_sec = seconds };
-
-	(void)event_base_loopexit(beats->bench.base, &time);
-	(void)event_base_dispatch(beats->bench.base);
-}
-
-static double cpu_usec(void)
-{
-	struct rusage usage;
-
-	(void)getrusage(RUSAGE_SELF, &usage);
-	return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e6 +
-	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-}
-
-static int receive_beats(struct beats *beats, int address_fd, unsigned int seconds, struct err *reterr)
-{
-	struct router_config config = { .address = "tcp://127.0.0.1:*", .zap_domain = "croft", .keys = beats->server };
-	void *zmq = zmq_ctx_new();
-	struct zap *zap;
-	size_t before, last;
-	double cpu;
-	int r = zap_new(&zap, zmq, reterr);
-
-	beats->bench.base = event_base_new();
-	for (size_t i = 0; r >= 0 && i < beats->bench.n; i++)
-		r = zap_allow(zap, beats->keys[i].public_key, "node:bench");
-	if (r >= 0)
-		r = router_new(&beats->bench.router, beats->bench.base, zmq, &config, count_input, beats, reterr);
-	if (r < 0 || write(address_fd, router_address(beats->bench.router), strlen(router_address(beats->bench.router))) < 0)
-		return -1;
-	do { /* until all are up and nobody shakes hands */
-		last = zap_admitted(zap);
-		loop_for(beats, 3);
-	} while (last < beats->bench.n || zap_admitted(zap) != last);
-	before = beats->n_messages;
-	cpu = cpu_usec();
-	loop_for(beats, seconds);
-	printf("usec_each %.1f messages_per_second %.0f\n", (cpu_usec() - cpu) / (double)MAX(beats->n_messages - before, 1u),
-		(double)(beats->n_messages - before) / seconds);
-	return 0;
-}
-
-static int beats(size_t n, unsigned int seconds)
-{
-	struct beats beats = { .bench = { .n = n } };
-	struct err err = ERR_NULL;
-	int fds[2], r;
-	pid_t child;
-
-	beats.keys = calloc(n, sizeof(*beats.keys)); /* for the life of the process */
-	beats.bench.dealers = calloc(n, sizeof(struct dealer *));
-	if (!beats.keys || !beats.bench.dealers || pipe(fds) < 0 || curve_keys_new(&beats.server, &err) < 0)
-		return 1;
-	for (size_t i = 0; i < n; i++)
-		if (curve_keys_new(&beats.keys[i], &err) < 0)
-			return 1;
-	child = fork();
-	if (child == 0)
-		_exit(send_beats(&beats, fds[0]));
-	r = child < 0 ? -1 : receive_beats(&beats, fds[1], seconds, &err);
-	if (child > 0)
-		(void)kill(child, SIGKILL);
-	if (r < 0)
-		fprintf(stderr, "bench-transport: %s\n", err.msg);
-	return r < 0;
-}
-
 int main(int argc, char **argv)
 {
 	struct rlimit files = { .rlim_cur = 65536, .rlim_max = 65536 };
@@ -274,11 +130,9 @@ int main(int argc, char **argv)
 
 	log_init("bench-transport", LOG_LEVEL_ERROR);
 	(void)setrlimit(RLIMIT_NOFILE, &files);
-	if (argc == 3 && atoi(argv[1]) > 0 && atoi(argv[2]) > 0)
-		return beats((size_t)atoi(argv[1]), (unsigned int)atoi(argv[2]));
 	bench.n = argc == 2 ? strtoul(argv[1], NULL, 10) : 0;
 	if (bench.n == 0) {
-		fprintf(stderr, "usage: bench-transport N [S]\n");
+		fprintf(stderr, "usage: bench-transport N\n");
 		return 2;
 	}
 	bench.base = event_base_new();
