@@ -11,6 +11,8 @@
 
 #include "sim.h"
 
+#define STARTS_MEANWHILE 64 /* of the first, while a message is on its way */
+
 static struct moment copy_now(const struct sim *sim)
 {
 	return (struct moment){ .mono_usec = sim->now_usec + USEC_PER_SEC, .real_usec = REAL_BASE + sim->now_usec };
@@ -93,6 +95,7 @@ static void speak(struct sim *sim)
 	struct fleet_send send = { .type = SEND_DESTROY };
 	struct sim_node *node = &sim->nodes[rng_below(&sim->copy.rng, (uint64_t)sim->n_nodes)];
 	struct vm *vm = node->vms;
+	uint64_t epoch;
 
 	while (vm && !vm->is_alive)
 		vm = vm->next;
@@ -104,7 +107,9 @@ static void speak(struct sim *sim)
 	memcpy(send.destroy.operation, vm->sandbox, sizeof(send.destroy.operation));
 	send.destroy.generation = vm->generation;
 	send.destroy.reason = END_REQUEST;
-	sim_to_node(sim, node->number, node->conn, wire_pack_send(&send, MAX(sim->copy.epoch, node->highest_epoch + 1)));
+	/* above any that the first may have when it arrives: it may be started meanwhile, and then it would be its word */
+	epoch = MAX(node->highest_epoch, sim->scheduler.epoch) + STARTS_MEANWHILE;
+	sim_to_node(sim, node->number, node->conn, wire_pack_send(&send, MAX(sim->copy.epoch, epoch)));
 }
 
 void copy_act(struct sim *sim)
