@@ -23,9 +23,10 @@
 
 #define BACKOFF_MIN USEC_PER_SEC
 #define BACKOFF_MAX (60 * USEC_PER_SEC)
-/* ZMTP's own: finds a scheduler that hangs. A ROUTER has none: libzmq looks at the timers of all its peers for each
- * message that ends one, and nodes have heartbeats of their own. */
-#define HEARTBEAT_MS 10000
+/* ZMTP's own: finds a scheduler that hangs. (One that is gone is found by TCP, which has our heartbeats to deliver.) Each costs
+ * the scheduler as much as ten of ours: it has to answer. A ROUTER has none: libzmq looks at the timers of all its peers for
+ * each message that ends one, and nodes have heartbeats of their own. */
+#define HEARTBEAT_MS 30000
 #define HEARTBEAT_TIMEOUT_MS 30000
 #define PATIENCE_MS 12000      /* for the handshake: a scheduler that was started again has a whole fleet to greet */
 #define CONNECT_DEADLINE_S 20  /* of an attempt; libzmq's own limits should end it before */

@@ -11,6 +11,13 @@
 
 #define SESSION_USER_SIZE 80
 
+/* Of the tables of sessions: with uthash's own number the chains of a large fleet are several sessions long, each a miss of
+ * the cache, for every message. */
+#undef HASH_INITIAL_NUM_BUCKETS
+#undef HASH_INITIAL_NUM_BUCKETS_LOG2
+#define HASH_INITIAL_NUM_BUCKETS 16384U
+#define HASH_INITIAL_NUM_BUCKETS_LOG2 14U
+
 enum sender { SENDER_NONE, SENDER_NODE, SENDER_TOKEN };
 
 struct session {
@@ -23,7 +30,7 @@ struct session {
 	struct node *at;   /* and found to be this; NULL: a token's */
 	uint64_t seq_in, seq_out;
 	char user_id[SESSION_USER_SIZE]; /* "node:<id>" or "token:<id>", as ZAP said it */
-	char id[SESSION_USER_SIZE];
+	const char *id;                  /* within it */
 	int64_t told_usec; /* when HELLO_NEEDED was said last */
 	struct session *older; /* of the same key */
 	UT_hash_handle by_number, by_user;

@@ -76,7 +76,7 @@ void link_session_gone(struct link *link, struct session *session)
 	struct fleet_event event = { .type = FLEET_NODE_DISCONNECTED, .session = session->number };
 	const bool is_node = session->role == SENDER_NODE;
 
-	memcpy(event.node, session->id, sizeof(event.node));
+	memcpy(event.node, session->id, strnlen(session->id, ID_LEN));
 	session_remove(link, session);
 	if (is_node)
 		shell_step(link->server->shell, &event, NULL, NULL, NULL);
@@ -114,7 +114,7 @@ static struct session *session_for(
 	session->route = *route;
 	session->role = !strncmp(user_id, "node:", 5) ? SENDER_NODE : SENDER_TOKEN;
 	(void)snprintf(session->user_id, sizeof(session->user_id), "%s", user_id);
-	(void)snprintf(session->id, sizeof(session->id), "%s", colon + 1);
+	session->id = session->user_id + (colon + 1 - user_id);
 	session_add(link, session);
 	limit_sessions(link, session);
 	return session;
