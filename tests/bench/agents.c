@@ -7,7 +7,8 @@
  * disk. DIALS: how many may be under way to their first welcome at a time, else all are at once. For tests/bench/fleet and tests/cli/heavy.
  *
  * Lines on stdout: `welcomed N` (how many have been, at each change that 100 ms brought), `create ID USEC` (CLOCK_MONOTONIC
- * when the command came), `beats N BYTES` (each second: heartbeats and their bytes since the start), `refused CODE`.
+ * when the command came), `beats N BYTES` (each second: heartbeats and their bytes since the start), `refused CODE`,
+ * `silent N USEC` (when it was told to be).
  * Lines on stdin: `silence N` (number N says nothing from now on), `cut` (all drop their connections and dial again),
  * `garbage` (each sends random bytes, the largest frame that there may be, and a flood of hellos).
  * Ends when stdin does.
@@ -425,8 +426,10 @@ static void obey(struct fleet *fleet, const char *line)
 {
 	size_t number;
 
-	if (sscanf(line, "silence %zu", &number) == 1 && number - fleet->first < fleet->n)
+	if (sscanf(line, "silence %zu", &number) == 1 && number - fleet->first < fleet->n) {
 		fleet->agents[number - fleet->first].is_silent = true;
+		printf("silent %zu %" PRId64 "\n", number, clock_monotonic_usec());
+	}
 	for (size_t i = 0; strcmp(line, "garbage") == 0 && i < fleet->n_begun; i++)
 		send_garbage(&fleet->agents[i]);
 	for (size_t i = 0; strcmp(line, "cut") == 0 && i < fleet->n; i++) {
