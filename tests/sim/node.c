@@ -197,6 +197,12 @@ static void deliver_result(
 	step(sim, node, &event);
 }
 
+/* What a VMM says to who asked it: an agent that is gone takes it along, and the next one has asked nothing. */
+static bool is_answer(enum sv_event_type type)
+{
+	return type == SV_EV_SNAPSHOT_DONE || type == SV_EV_THAWED;
+}
+
 void node_result(struct sim *sim, const struct sim_event *event)
 {
 	struct sim_node *node = &sim->nodes[event->node];
@@ -207,7 +213,8 @@ void node_result(struct sim *sim, const struct sim_event *event)
 		return;
 	if (of_vm && event->result->type == SV_EV_VMM_EXITED)
 		vm_dies(sim, vm);
-	if (!node->core || (of_vm ? vm->attached != node->life : event->life != node->life))
+	if (!node->core || (of_vm && vm->attached != node->life) ||
+		((!of_vm || is_answer(event->result->type)) && event->life != node->life))
 		return;
 	sleep_snapshot_done(sim, node, event->result, vm);
 	deliver_result(sim, node, event->result, vm);
