@@ -192,6 +192,8 @@ int lead_raise(struct server *server, const char *node, uint64_t epoch, struct o
 	raise->mark.epoch = epoch;
 	raise->mark.is_first = raise->mark.is_copy = false;
 	server->raised_sum += epoch - from;
+	raise->sum = server->raised_sum;
+	raise->n = server->n_raises;
 	server->raising = epoch;
 	server->epoch = epoch;
 	server_put_meta(server, ops);
@@ -206,11 +208,14 @@ void lead_raised(const struct err *err, void *user)
 	CLEANUP_FREE struct lead_raise *raise = user;
 	struct server *server = raise->server;
 
-	if (err) { /* nothing of what was on its way is in the store; who asked may ask again */
+	if (err) { /* nothing of what was on its way is in the store, nor counted; who asked for it may ask again */
 		server->raising = server->epoch;
-		server->n_raises = 0;
+		server->n_raises = server->n_raised;
+		server->raised_sum = server->raised_kept;
 		return;
 	}
+	server->n_raised = raise->n; /* in order, as they were handed over */
+	server->raised_kept = raise->sum;
 	server->epoch = raise->mark.epoch;
 	if (runs_add(&server->runs, &raise->mark) < 0)
 		log_warn("no memory for the mark of this epoch: the store has it");

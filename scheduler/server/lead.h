@@ -14,6 +14,8 @@ struct server;
 struct lead_raise {
 	struct server *server;
 	struct run_mark mark;
+	uint64_t sum;   /* of all raises up to this one */
+	unsigned int n; /* and their number */
 };
 
 /* Takes an epoch above all of this store, durable before anything is said with it. */

@@ -66,9 +66,11 @@ struct server {
 	int64_t restored_us;    /* 0: the lineage was made by init */
 	uint64_t epoch;
 	uint64_t raising; /* the highest epoch that is on its way to the store; else at most `epoch` */
-	uint64_t raised_sum; /* by how much this run has raised it */
+	uint64_t raised_sum; /* by how much this run has raised it, and what is on its way */
 	char raised_by[LEAD_RAISES_MAX][ID_SIZE]; /* nodes for which this run has raised it */
 	unsigned int n_raises;
+	uint64_t raised_kept; /* of raised_sum and n_raises what is durable */
+	unsigned int n_raised;
 	struct runs runs; /* that have led this store; the last one is this */
 	int64_t started_us;
 

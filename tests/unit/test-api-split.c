@@ -12,6 +12,8 @@
 
 #include "lib/loop.h"
 #include "lib/suite.h"
+#include "server/lead.h"
+#include "server/ops.h"
 #include "test-api-rig.h"
 
 START_TEST(test_epoch_is_above_what_nodes_know)
@@ -103,6 +105,42 @@ START_TEST(test_epochs_that_come_together)
 	ck_assert(high.welcome && low.welcome);
 	node_close(&high);
 	node_close(&low);
+	rig_close(&rig);
+}
+END_TEST
+
+/* As a hello does it, and as the store answers; whether it was accepted. */
+static bool raise_by(struct rig *rig, const char *node, uint64_t by, bool is_durable)
+{
+	struct lead_raise *raise = NULL;
+	struct err err = ERR_NULL;
+	struct ops ops = { .n = 0 };
+	int r = lead_raise(rig->server, node, rig->server->epoch + by, &ops, &raise, &err);
+
+	if (r == 0 && !is_durable)
+		(void)err_set(&err, FAIL_STORE_FAILED, EIO, "Injected.");
+	if (r == 0)
+		lead_raised(is_durable ? NULL : &err, raise);
+	ops_deinit(&ops);
+	return r == 0;
+}
+
+/* Half of what a run may raise in all is asked for three times, and one of them is not written. */
+START_TEST(test_a_raise_that_was_not_written_is_none)
+{
+	struct rig rig;
+	uint64_t epoch;
+
+	rig_open(&rig);
+	epoch = rig.server->epoch;
+	ck_assert(raise_by(&rig, "aaaaaaaaaaaaaaaaaaaa", 16000, true));
+	ck_assert(raise_by(&rig, "bbbbbbbbbbbbbbbbbbbb", 16000, false));
+	ck_assert_uint_eq(rig.server->epoch, epoch + 16000);
+	ck_assert(raise_by(&rig, "bbbbbbbbbbbbbbbbbbbb", 16000, true));
+	ck_assert_uint_eq(rig.server->epoch, epoch + 32000);
+	ck_assert(!raise_by(&rig, "aaaaaaaaaaaaaaaaaaaa", 1, true)); /* it had its one, whatever failed behind it */
+	ck_assert(!raise_by(&rig, "cccccccccccccccccccc", 1000, true));
+	ck_assert(raise_by(&rig, "cccccccccccccccccccc", 100, true));
 	rig_close(&rig);
 }
 END_TEST
@@ -254,6 +292,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_epoch_is_above_what_nodes_know);
 	tcase_add_test(tc, test_epochs_that_come_together);
+	tcase_add_test(tc, test_a_raise_that_was_not_written_is_none);
 	tcase_add_loop_test(tc, test_a_copied_scheduler_is_told_apart, 0, 3);
 	tcase_add_test(tc, test_a_copy_of_a_running_scheduler_is_told_apart);
 	suite_add_tcase(suite, tc);
