@@ -21,6 +21,7 @@ static const struct command nouns[] = {
 	{ "snapshot", "VERB", "List and delete snapshots of sandboxes.", NULL, commands_snapshot },
 	{ "trace", "ID", "Show one run end to end, by its trace or its sandbox: what each process did, and when.", trace, NULL },
 	{ "capacity", "[OPTION]...", "Show how many more sandboxes fit, what stands in the way, and what a change would do.", capacity, NULL },
+	{ "usage", "[OPTION]...", "Show what sandboxes have used: CPU, memory, disk, egress, time, and what failures cost.", usage, commands_usage },
 	{ "template", "VERB", "Import and list templates.", NULL, commands_template },
 	{ "node", "VERB", "Show, cordon, drain and remove nodes.", NULL, commands_node },
 	{ "token", "VERB", "Make, list and revoke join tokens.", NULL, commands_token },
@@ -87,7 +88,7 @@ static void print_usage(const struct command *noun, FILE *out)
 			continue;
 		if (nouns[i].verbs)
 			print_verbs(nouns[i].verbs, out);
-		else
+		if (nouns[i].run)
 			(void) fprintf(out, "  croft %-18s %s\n", nouns[i].name, nouns[i].what);
 	}
 	if (noun)
@@ -137,7 +138,7 @@ int cli_run(struct cli *cli, int argc, char **argv)
 		noun = !strcmp(nouns[i].name, argv[1]) ? &nouns[i] : NULL;
 	if (!noun)
 		return usage_error(NULL, "unknown command", argv[1]);
-	if (!noun->verbs)
+	if (noun->run && (!noun->verbs || argc < 3 || argv[2][0] == '-'))
 		return noun->run(cli, noun, argc - 1, argv + 1);
 	if (argc < 3)
 		return usage_error(noun, "a verb is needed", "");

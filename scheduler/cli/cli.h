@@ -44,7 +44,7 @@ struct command {
 	const struct command *verbs; /* of a noun; ended by a NULL name */
 };
 
-extern const struct command commands_snapshot[];
+extern const struct command commands_snapshot[], commands_usage[];
 extern const struct command commands_sandbox[], commands_node[], commands_token[], commands_template[];
 extern const struct command commands_customer[], commands_pool[], commands_tenant[], commands_key[], commands_warm[];
 
@@ -62,6 +62,7 @@ int sandbox_fork(struct cli *cli, const struct command *command, int argc, char 
 int sandbox_stages(struct cli *cli, const struct command *command, int argc, char **argv);
 int capacity(struct cli *cli, const struct command *command, int argc, char **argv);
 int trace(struct cli *cli, const struct command *command, int argc, char **argv);
+int usage(struct cli *cli, const struct command *command, int argc, char **argv);
 int stages(struct cli *cli, const struct command *command, int argc, char **argv);
 
 /* Runs the command that argv[0], argv[1].. name. */

@@ -240,6 +240,7 @@ static void welcome(struct fleet *fleet, struct node *node)
 	if (!send)
 		return;
 	send->welcome = (struct welcome){
+		.takes_usage = true,
 		.heartbeat_ms = fleet->config.heartbeat_ms,
 		.telemetry_acked = node->record.telemetry_acked,
 		.lease_ms = fleet_node_lease_ms(node),

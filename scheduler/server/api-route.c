@@ -155,6 +155,17 @@ const struct api_route api_routes[] = {
 		"schedulable unfit facts memory_mib memory_reserved_mib vcpus vcpus_reserved disk_mib disk_reserved_mib sandboxes max_sandboxes starts failures heard`}], "
 		"`next` (null: there is no more) `as_of`}: `vcpus` may be given out, overcommit included; `unfit` is the code for which the node itself takes nothing; "
 		"revoked nodes are left out" },
+	{ "GET", "/v1/usage", BY_ALL, SCOPE_REACH, API_NO_BODY, api_usage,
+		"What sandboxes have used, as their nodes counted it: CPU, memory, disk, egress, running and paused time, and the time that failures cost, by owner.",
+		"query `by`: `sandbox` (default), `tenant`, or `account` (one generation of a sandbox on one node, as its node keeps it, of all time); "
+		"`window` (`24h`, `30d`; whole hours of UTC; without it all that is kept), `sandbox pool node tenant`; `scope=all` for operators and planners: of all tenants that the key reaches",
+		"200 {`by from to`, `records`: [{`tenant sandbox accounts open running_us paused_us disk_us cpu_us egress_bytes uncounted_us spread_us cpu_s "
+		"memory_gib_s disk_gib_s as_of`}], or of an account `sandbox generation node pool tenant version began until over vcpus memory_mib disk_mib "
+		"running_us paused_us disk_us cpu_us egress_bytes uncounted_us lost_us cpu_s memory_gib_s disk_gib_s heard`, `total` of the same counters, `lost`: [{`owner lost_us components`}], "
+		"`gaps` {`uncounted_us`: in which sandboxes may have run and nobody counted, at most, `spread_us`: running time whose hours are not known exactly, "
+		"`dropped`: records that nodes lost before they were told}, `oldest as_of more complete`}: `as_of` is up to when the one of those not over was counted that was "
+		"not heard of for longest (null: all are over); `complete` is false where the window begins before `oldest`, rows are left out (`more`: over 10,000) or records were "
+		"dropped. What the figures are: docs/decisions/0030" },
 	{ "GET", "/v1/capacity", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_capacity,
 		"How many more sandboxes of a shape fit now, per pool: found by filling a copy of the pool with the placement itself.",
 		"query `pool` (all that the key reaches), `vcpus memoryMB diskSizeMB` (as a create's), `template` and `tenant` (whose it is, "

@@ -272,6 +272,7 @@ void api_stages(struct api_request *req);
 void api_stage_rates(struct api_request *req);
 void api_stage_history(struct api_request *req);
 void api_trace(struct api_request *req);
+void api_usage(struct api_request *req);
 void api_template_put(struct api_request *req);
 void api_template_list(struct api_request *req);
 void api_whoami(struct api_request *req);

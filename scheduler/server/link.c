@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/books.h"
 #include "server/images.h"
 #include "server/lead.h"
 #include "server/relay.h"
@@ -303,6 +304,22 @@ HANDLER(on_telemetry)
 	return 0;
 }
 
+HANDLER(on_usage)
+{
+	struct call *call = user;
+	struct usage_report report = { .n = 0 };
+	int r = 0;
+
+	(void)head;
+	if (!link_is_current(call->link, &call->message))
+		return 0;
+	r = usage_report_decode(envelope->usage, &report, reterr);
+	if (r == 0)
+		books_on_report(call->link->server->books, &call->message, &report);
+	usage_report_deinit(&report);
+	return r;
+}
+
 HANDLER(on_image_request)
 {
 	struct call *call = user;
@@ -364,6 +381,7 @@ static const struct dispatch_row rows[] = {
 	{ BODY(REPORT),         NODE,  DISPATCH_ANY,  256 * KIB, on_report },
 	{ BODY(CAPACITY),       NODE,  DISPATCH_ANY,  512 * KIB, on_capacity },
 	{ BODY(TELEMETRY),      NODE,  DISPATCH_ANY,  128 * KIB, on_telemetry },
+	{ BODY(USAGE),          NODE,  DISPATCH_ANY,  128 * KIB, on_usage },
 	{ BODY(IMAGE_REQUEST),  NODE,  DISPATCH_ANY,    1 * KIB, on_image_request },
 	{ BODY(SNAPSHOT_DROPPED), NODE, DISPATCH_ANY,  1 * KIB, on_snapshot_dropped },
 	{ BODY(STREAM_DATA),    NODE,  DISPATCH_ANY,   66 * KIB, on_stream },

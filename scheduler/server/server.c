@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "pb/store.pb-c.h"
 #include "server/api.h"
+#include "server/books.h"
 #include "server/codec.h"
 #include "server/events.h"
 #include "server/forecast.h"
@@ -152,6 +153,8 @@ static int open_parts(struct server *server, struct err *reterr)
 	if (r == 0)
 		r = events_new(&server->events, server, reterr);
 	if (r == 0)
+		r = books_new(&server->books, server, reterr);
+	if (r == 0)
 		r = telemetry_new(&server->telemetry, server, reterr);
 	if (r == 0)
 		r = shell_new(&server->shell, server, reterr);
@@ -235,6 +238,7 @@ void server_free(struct server *server)
 	telemetry_free(server->telemetry);
 	events_free(server->events);
 	rollups_free(server->rollups);
+	books_free(server->books);
 	worker_free(server->worker);
 	worker_free(server->planner);
 	registry_deinit(&server->registry);

@@ -80,6 +80,7 @@ struct server {
 	struct worker *planner; /* what is only computed, and may take seconds */
 	unsigned int n_plans;   /* that it has */
 	struct rollups *rollups;
+	struct books *books;
 	struct telemetry *telemetry;
 	struct forecast *forecast;
 	struct events *events;

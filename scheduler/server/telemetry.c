@@ -314,6 +314,11 @@ void telemetry_totals(
 	ret->p99_ms = histogram_quantile(&count->took, 0.99) / 1000.0;
 }
 
+const struct ended_sandbox *telemetry_ended(const struct telemetry *telemetry, const char *sandbox)
+{
+	return ended_find(&telemetry->ended, sandbox);
+}
+
 const struct facts *telemetry_facts(const struct telemetry *telemetry)
 {
 	return telemetry->facts;

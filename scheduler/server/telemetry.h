@@ -31,6 +31,10 @@ int telemetry_load(struct telemetry *telemetry, struct err *reterr);
 void telemetry_on_batch(struct telemetry *telemetry, const struct link_message *message,
 	const Croft__TelemetryBatch *batch);
 
+/* A sandbox that ended lately; NULL: not known. */
+struct ended_sandbox;
+const struct ended_sandbox *telemetry_ended(const struct telemetry *telemetry, const char *sandbox);
+
 /* Empties it; what is counted until telemetry_stages_loaded() comes in any order. */
 void telemetry_reset_stages(struct telemetry *telemetry);
 void telemetry_stages_loaded(struct telemetry *telemetry);

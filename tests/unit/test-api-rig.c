@@ -597,6 +597,9 @@ static void on_message(const void *data, size_t size, void *user)
 	case CROFT__ENVELOPE__BODY_TELEMETRY_ACK:
 		node->telemetry_acked = envelope->telemetry_ack->seq;
 		break;
+	case CROFT__ENVELOPE__BODY_USAGE_ACK:
+		node->usage_acked = envelope->usage_ack->number;
+		break;
 	case CROFT__ENVELOPE__BODY_IMAGE_CHUNK:
 		take_chunk(node, envelope->image_chunk);
 		break;

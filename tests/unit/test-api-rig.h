@@ -111,7 +111,7 @@ struct fake_node {
 	struct snapshot_command snapshot; /* the last */
 	char spec_snapshot[ID_SIZE];      /* of the last create */
 	char dropped[ID_SIZE];
-	uint64_t telemetry_acked;
+	uint64_t telemetry_acked, usage_acked;
 	/* streams: what came, and what is answered to a request's head */
 	uint64_t stream;
 	char request[65536];

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See books.h.
+ */
+#include "server/books.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/ended.h"
+#include "server/message.h"
+#include "server/shell.h"
+#include "server/telemetry.h"
+#include "server/worker.h"
+#include "store/usage-db.h"
+#include "wire/json.h"
+
+#define EXPIRE_EVERY_S 3600
+
+LIST_HEAD(taking_list, taking);
+LIST_HEAD(question_list, books_question);
+
+struct books {
+	struct taking_list takings; /* with the thread */
+	struct question_list questions;
+	struct server *server;
+	struct worker *worker;
+	struct event *timer;
+	size_t n_questions;
+	struct books_counts counts;
+	bool is_failing;
+	struct usage_db *db; /* the thread's */
+};
+
+/* ---- what comes in ---- */
+
+struct taking {
+	LIST_ENTRY(taking) link;
+	struct books *books;
+	uint64_t session, number, n_dropped;
+	char node[ID_SIZE];
+	struct usage_account *accounts;
+	size_t n, n_new;
+	struct err err;
+};
+
+static void taking_free(struct taking *taking)
+{
+	LIST_REMOVE(taking, link);
+	free(taking->accounts);
+	free(taking);
+}
+
+static void work_take(void *arg)
+{
+	struct taking *taking = arg;
+	struct usage_db *db = taking->books->db;
+	int r = usage_db_begin(db, &taking->err);
+
+	for (size_t i = 0; i < taking->n && r == 0; i++) {
+		bool is_new = false;
+
+		r = usage_db_take(db, &taking->accounts[i], &is_new, &taking->err);
+		taking->n_new += is_new;
+	}
+	if (r == 0 && taking->n_dropped > 0)
+		r = usage_db_put_dropped(db, taking->node, taking->n_dropped, &taking->err);
+	(void)usage_db_end(db, r, &taking->err);
+}
+
+static void done_take(void *arg)
+{
+	struct taking *taking = arg;
+	struct books *books = taking->books;
+	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
+	Croft__UsageAck ack = MESSAGE(Croft__UsageAck, croft__usage_ack__init);
+	const bool has_failed = err_is_set(&taking->err);
+
+	if (has_failed && !books->is_failing)
+		log_failure(LOG_LEVEL_ERROR, "what sandboxes used is not written; their nodes keep it", &taking->err, NULL);
+	books->is_failing = has_failed;
+	books->counts.failed += has_failed;
+	if (!has_failed) {
+		books->counts.records += taking->n_new;
+		books->counts.repeated += taking->n - taking->n_new;
+		ack.number = taking->number;
+		envelope.body_case = CROFT__ENVELOPE__BODY_USAGE_ACK;
+		envelope.usage_ack = &ack;
+		(void)link_send(books->server->link, taking->session, &envelope);
+	}
+	taking_free(taking);
+}
+
+/* Whose a sandbox is; "": nobody's, as far as this node may say. */
+static const char *tenant_of(const struct server *server, const char *node, const char *pool, const struct usage_record *used)
+{
+	const struct fleet *fleet = shell_fleet(server->shell);
+	uint64_t session;
+	const char *at = fleet_sandbox_node(fleet, used->sandbox, &session);
+	const struct ended_sandbox *ended = at ? NULL : telemetry_ended(server->telemetry, used->sandbox);
+	const struct tenant_entry *tenant = registry_tenant(&server->registry, used->tenant);
+	const struct pool_entry *of = registry_pool(&server->registry, pool);
+
+	if (at && !strcmp(at, node))
+		return fleet_sandbox_tenant(fleet, used->sandbox);
+	if (ended && !strcmp(ended->node, node))
+		return ended->tenant;
+	if (tenant && of && (of->record.shared || !strcmp(of->record.customer, tenant->customer)))
+		return used->tenant; /* an earlier generation, or one that ended long ago */
+	return "";
+}
+
+void books_on_report(struct books *books, const struct link_message *message, const struct usage_report *report)
+{
+	const int64_t now_us = clock_realtime_usec();
+	struct taking *taking = calloc(1, sizeof(*taking));
+	struct fleet_node_view view;
+	struct err err = ERR_NULL;
+
+	if (taking)
+		taking->accounts = calloc(report->n + 1, sizeof(*taking->accounts));
+	if (!taking || !taking->accounts || fleet_node_get(shell_fleet(books->server->shell), message->id, &view) < 0) {
+		free(taking ? taking->accounts : NULL);
+		free(taking);
+		return; /* the node sends it again */
+	}
+	LIST_INSERT_HEAD(&books->takings, taking, link);
+	taking->books = books;
+	taking->session = message->session;
+	taking->number = report->number;
+	taking->n_dropped = MIN(report->n_dropped, (uint64_t)INT64_MAX);
+	(void)snprintf(taking->node, sizeof(taking->node), "%s", message->id);
+	for (; taking->n < report->n; taking->n++) {
+		struct usage_account *account = &taking->accounts[taking->n];
+
+		account->used = report->records[taking->n];
+		(void)snprintf(account->used.tenant, sizeof(account->used.tenant), "%s",
+			tenant_of(books->server, message->id, view.record->pool, &report->records[taking->n]));
+		(void)snprintf(account->node, sizeof(account->node), "%s", message->id);
+		(void)snprintf(account->pool, sizeof(account->pool), "%s", view.record->pool);
+		account->heard_us = now_us;
+	}
+	if (worker_add(books->worker, work_take, done_take, taking, &err) < 0)
+		taking_free(taking);
+}
+
+struct books_counts books_count(const struct books *books)
+{
+	return books->counts;
+}
+
+/* ---- what is asked ---- */
+
+void books_question_free(struct books_question *question)
+{
+	if (question->books) {
+		LIST_REMOVE(question, link);
+		question->books->n_questions--;
+	}
+	json_decref(question->rows);
+	json_decref(question->lost);
+	free(question->tenants);
+	free(question);
+}
+
+static json_t *time_or_null(int64_t when_us)
+{
+	char text[CLOCK_RFC3339_SIZE];
+
+	return when_us > 0 ? json_string(clock_format_rfc3339(when_us, text, sizeof(text))) : json_null();
+}
+
+static void see(struct books_question *question, json_t *row, int64_t as_of_us)
+{
+	if (json_array_size(question->rows) >= BOOKS_ROWS_MAX) {
+		question->has_more = true;
+		json_decref(row);
+		return;
+	}
+	if (as_of_us > 0)
+		question->as_of_us = question->as_of_us ? MIN(question->as_of_us, as_of_us) : as_of_us;
+	(void)json_array_append_new(question->rows, row);
+}
+
+static void add_sums(const struct usage_sums *sums, void *user)
+{
+	json_t *row = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "tenant", sums->tenant,
+		"accounts", (json_int_t)sums->n, "running_us", (json_int_t)sums->running_us, "paused_us",
+		(json_int_t)sums->paused_us, "disk_us", (json_int_t)sums->disk_us, "cpu_us", (json_int_t)sums->cpu_us,
+		"egress_bytes", (json_int_t)sums->egress_bytes, "uncounted_us", (json_int_t)sums->uncounted_us, "spread_us",
+		(json_int_t)sums->spread_us, "open", (json_int_t)sums->n_open, "cpu_s", (double)sums->cpu_us / 1e6,
+		"memory_gib_s", sums->memory_gib_s, "disk_gib_s", sums->disk_gib_s, "as_of",
+		time_or_null(sums->as_of_us));
+
+	if (*sums->sandbox)
+		(void)json_object_set_new(row, "sandbox", json_string(sums->sandbox));
+	see(user, row, sums->as_of_us);
+}
+
+static void add_account(const struct usage_account *account, void *user)
+{
+	json_t *row = json_usage(&account->used);
+
+	(void)json_object_set_new(row, "node", json_string(account->node));
+	(void)json_object_set_new(row, "pool", json_string(account->pool));
+	(void)json_object_set_new(row, "heard", time_or_null(account->heard_us));
+	see(user, row, account->used.is_over ? 0 : account->used.until_us);
+}
+
+static void add_lost(const char *pool, enum fail_component component, uint64_t lost_us, void *user)
+{
+	struct books_question *question = user;
+	json_t *of = json_object_get(question->lost, pool), *before;
+
+	if (!of) {
+		of = json_object();
+		(void)json_object_set_new(question->lost, pool, of);
+	}
+	before = json_object_get(of, component_name(component));
+	(void)json_object_set_new(of, component_name(component), json_integer(json_integer_value(before) + (json_int_t)lost_us));
+}
+
+static int read_of(struct books_question *question, const char *tenant)
+{
+	const struct usage_filter filter = { tenant, question->sandbox, question->pool, question->node, question->from_us, question->to_us,
+		question->by == BOOKS_BY_SANDBOX, BOOKS_ROWS_MAX + 1 };
+	struct usage_db *db = question->books->db;
+	uint64_t n_dropped = 0;
+	int r = question->by == BOOKS_BY_ACCOUNT ? usage_db_accounts(db, &filter, add_account, question, &question->err)
+						  : usage_db_sum(db, &filter, add_sums, question, &question->err);
+
+	if (r == 0)
+		r = usage_db_lost(db, &filter, add_lost, question, &question->err);
+	if (r == 0)
+		r = usage_db_dropped(db, &filter, &n_dropped, &question->err);
+	question->n_dropped += n_dropped;
+	return r;
+}
+
+static void work_ask(void *arg)
+{
+	struct books_question *question = arg;
+	int r = 0;
+
+	if (!question->tenants)
+		r = read_of(question, "");
+	for (size_t i = 0; i < question->n_tenants && r == 0 && !question->has_more; i++)
+		r = read_of(question, question->tenants[i]);
+	question->oldest_us = usage_db_oldest(question->books->db);
+}
+
+static void done_ask(void *arg)
+{
+	struct books_question *question = arg;
+
+	if (!question->is_forgotten)
+		question->done(question);
+	books_question_free(question);
+}
+
+int books_ask(struct books *books, struct books_question *question, struct err *reterr)
+{
+	int r = 0;
+
+	if (books->n_questions == BOOKS_QUESTIONS_MAX)
+		r = err_set(reterr, FAIL_SCHEDULER_BUSY, EAGAIN, "%zu questions about usage are being answered", books->n_questions);
+	LIST_INSERT_HEAD(&books->questions, question, link);
+	books->n_questions++;
+	question->books = books;
+	question->rows = json_array();
+	question->lost = json_object();
+	if (r == 0 && (!question->rows || !question->lost))
+		r = err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for usage");
+	if (r == 0)
+		r = worker_add(books->worker, work_ask, done_ask, question, reterr);
+	if (r < 0)
+		books_question_free(question);
+	return r;
+}
+
+void books_forget(struct books_question *question)
+{
+	question->is_forgotten = true;
+}
+
+/* ---- life ---- */
+
+struct expiring {
+	struct books *books;
+	int64_t before_us;
+	struct err err;
+};
+
+static void work_expire(void *arg)
+{
+	struct expiring *expiring = arg;
+
+	(void)usage_db_expire(expiring->books->db, expiring->before_us, &expiring->err);
+}
+
+static void done_expire(void *arg)
+{
+	struct expiring *expiring = arg;
+
+	if (err_is_set(&expiring->err))
+		log_failure(LOG_LEVEL_WARN, "old usage cannot be removed", &expiring->err, NULL);
+	free(expiring);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *user)
+{
+	struct books *books = user;
+	struct expiring *expiring = calloc(1, sizeof(*expiring));
+
+	(void)fd;
+	(void)what;
+	if (!expiring)
+		return;
+	expiring->books = books;
+	expiring->before_us = clock_realtime_usec() - BOOKS_KEEP_US;
+	if (worker_add(books->worker, work_expire, done_expire, expiring, &expiring->err) < 0)
+		free(expiring);
+}
+
+/* A damaged file is kept beside: what it had of sandboxes that are there comes again, for their nodes tell all that they used. */
+static int open_db(struct books *books, struct err *reterr)
+{
+	char path[PATH_MAX], aside[PATH_MAX];
+	struct err err = ERR_NULL;
+	int r;
+
+	(void)state_path(books->server->options, "usage.db", path, sizeof(path));
+	(void)state_path(books->server->options, "usage.db.damaged", aside, sizeof(aside));
+	r = usage_db_open(&books->db, path, &err);
+	if (r < 0 && err.code == FAIL_STORE_CORRUPT) {
+		log_failure(LOG_LEVEL_ERROR, "the books of usage begin anew", &err, "aside", aside, NULL);
+		if (rename(path, aside) == 0) {
+			err = (struct err)ERR_NULL;
+			r = usage_db_open(&books->db, path, &err);
+		}
+	}
+	if (r < 0)
+		*reterr = err;
+	return r;
+}
+
+int books_new(struct books **ret, struct server *server, struct err *reterr)
+{
+	const struct timeval every = { .tv_sec = EXPIRE_EVERY_S };
+	struct books *books = calloc(1, sizeof(*books));
+	int r;
+
+	if (!books)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for usage");
+	LIST_INIT(&books->takings);
+	LIST_INIT(&books->questions);
+	books->server = server;
+	r = open_db(books, reterr);
+	if (r == 0)
+		r = worker_new(&books->worker, server->base, reterr);
+	if (r == 0) {
+		books->timer = event_new(server->base, -1, EV_PERSIST, on_timer, books);
+		if (!books->timer || event_priority_set(books->timer, LOOP_BULK) < 0 || event_add(books->timer, &every) < 0)
+			r = err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for usage");
+	}
+	if (r < 0) {
+		books_free(books);
+		return r;
+	}
+	*ret = books;
+	return 0;
+}
+
+void books_free(struct books *books)
+{
+	if (!books)
+		return;
+	if (books->timer)
+		event_free(books->timer);
+	worker_free(books->worker); /* what waits there is not acknowledged: its node sends it again */
+	while (!LIST_EMPTY(&books->takings))
+		taking_free(LIST_FIRST(&books->takings));
+	while (!LIST_EMPTY(&books->questions)) /* whoever asked is gone */
+		books_question_free(LIST_FIRST(&books->questions));
+	usage_db_close(books->db);
+	free(books);
+}

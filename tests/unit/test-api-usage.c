@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * GET /v1/usage: what a node said is acknowledged when it is durable, counted once, shown to whom it belongs, and there after a
+ * restart.
+ */
+#include <check.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/suite.h"
+#include "unit/test-api-rig.h"
+
+#define SEC 1000000
+
+static struct rig rig;
+static struct fake_node node;
+static char sandbox[ID_SIZE];
+static uint64_t number;
+
+static void set_up(void)
+{
+	rig_open(&rig);
+	rig_template(&rig, "base", "image");
+	node_join(&node, &rig);
+	rig_create(&rig, &node, "{\"vcpus\":1}", sandbox);
+	number = 0;
+}
+
+static void tear_down(void)
+{
+	node_close(&node);
+	rig_close(&rig);
+}
+
+static struct usage_record used(uint64_t version, uint64_t running_us)
+{
+	struct usage_record record = { .generation = node.generation, .version = version, .memory_mib = 1024, .disk_mib = 2048,
+		.running_us = running_us, .disk_us = running_us, .cpu_us = running_us / 4, .egress_bytes = 100 * version };
+
+	memcpy(record.sandbox, sandbox, sizeof(record.sandbox));
+	record.until_us = clock_realtime_usec();
+	record.began_us = record.until_us - (int64_t)running_us;
+	return record;
+}
+
+/* Sends it, and waits until it is acknowledged. */
+static void tell(struct usage_record *record, size_t n, uint64_t n_dropped)
+{
+	const struct usage_report report = { .number = ++number, .records = record, .n = n, .n_dropped = n_dropped };
+	Croft__UsageReport *message = usage_report_encode(&report);
+	Croft__Envelope envelope;
+
+	croft__envelope__init(&envelope);
+	envelope.body_case = CROFT__ENVELOPE__BODY_USAGE;
+	envelope.usage = message;
+	node_send(&node, &envelope);
+	protobuf_c_message_free_unpacked(&message->base, NULL);
+	for (int i = 0; i < 2000 && node.usage_acked != number; i++)
+		loop_for(rig.base, 10);
+	ck_assert_uint_eq(node.usage_acked, number);
+}
+
+static struct answer ask(const char *key, const char *query)
+{
+	char path[256];
+	struct answer answer;
+
+	(void)snprintf(path, sizeof(path), "/v1/usage%s", query);
+	answer = rig_call(&rig, "GET", path, key, NULL);
+	ck_assert_msg(answer.status == 200, "%s: %s", query, answer.body);
+	return answer;
+}
+
+static json_int_t total(const char *key, const char *query, const char *name)
+{
+	struct answer answer = ask(key, query);
+	json_int_t value = json_integer_value(json_object_get(json_object_get(answer.json, "total"), name));
+
+	answer_free(&answer);
+	return value;
+}
+
+START_TEST(it_is_counted_once_and_is_there_after_a_restart)
+{
+	struct usage_record record = used(3, 60 * SEC), earlier = used(2, 50 * SEC);
+
+	tell(&record, 1, 0);
+	tell(&record, 1, 0); /* sent again */
+	tell(&earlier, 1, 0); /* came late */
+	ck_assert_int_eq(total(rig.keys.tenant, "", "running_us"), 60 * SEC);
+	ck_assert_int_eq(total(rig.keys.tenant, "?window=48h", "running_us"), 60 * SEC);
+	ck_assert_int_eq(total(rig.keys.tenant, "?by=account", "cpu_us"), 15 * SEC);
+	ck_assert_int_eq(total(rig.keys.tenant, "", "egress_bytes"), 300);
+	rig_stop(&rig);
+	node_close(&node);
+	rig_start(&rig);
+	ck_assert_int_eq(total(rig.keys.tenant, "", "running_us"), 60 * SEC);
+}
+END_TEST
+
+START_TEST(an_answer_says_its_age_and_what_is_missing)
+{
+	struct usage_record record = used(3, 60 * SEC);
+	struct answer answer = ask(rig.keys.tenant, "");
+
+	ck_assert(json_is_null(json_object_get(answer.json, "as_of")));
+	ck_assert(json_is_true(json_object_get(answer.json, "complete")));
+	answer_free(&answer);
+	record.uncounted_us = 7 * SEC;
+	tell(&record, 1, 0);
+	answer = ask(rig.keys.tenant, "");
+	ck_assert(json_is_string(json_object_get(answer.json, "as_of")));
+	ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(answer.json, "gaps"), "uncounted_us")), 7 * SEC);
+	answer_free(&answer);
+	record.version = 4;
+	record.is_over = true;
+	tell(&record, 1, 3);
+	answer = ask(rig.keys.tenant, "");
+	ck_assert(json_is_null(json_object_get(answer.json, "as_of"))); /* nothing more will come */
+	ck_assert(json_is_false(json_object_get(answer.json, "complete")));
+	ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(answer.json, "gaps"), "dropped")), 3);
+	answer_free(&answer);
+}
+END_TEST
+
+START_TEST(everybody_sees_what_is_his)
+{
+	struct usage_record records[] = { used(3, 60 * SEC), used(3, 50 * SEC), used(3, 40 * SEC) };
+
+	/* of a sandbox that nobody knows the node may speak for a tenant of its pool's customer, for no other's */
+	memcpy(records[1].sandbox, "unknownunknownunkno2", ID_SIZE);
+	memcpy(records[2].sandbox, "unknownunknownunkno3", ID_SIZE);
+	(void)snprintf(records[2].tenant, sizeof(records[2].tenant), "nobody");
+	(void)snprintf(records[0].tenant, sizeof(records[0].tenant), "nobody"); /* of a live one the fleet says whose it is */
+	tell(records, ARRAY_LEN(records), 0);
+	ck_assert_int_eq(total(rig.keys.tenant, "", "running_us"), 60 * SEC);
+	ck_assert_int_eq(total(rig.stranger, "", "running_us"), 0);
+	ck_assert_int_eq(total(rig.sibling, "", "running_us"), 0);
+	ck_assert_int_eq(total(rig.operator, "", "running_us"), 0);
+	ck_assert_int_eq(total(rig.keys.provider, "?scope=all", "running_us"), 150 * SEC);
+	ck_assert_int_eq(total(rig.keys.tenant, "?sandbox=unknownunknownunkno2", "running_us"), 0);
+	ck_assert_int_eq(total(rig.stranger, "?tenant=default&scope=all", "running_us"), 0);
+}
+END_TEST
+
+START_TEST(lost_time_has_its_owner)
+{
+	struct usage_record record = used(3, 60 * SEC);
+	struct answer answer;
+	const json_t *first, *second;
+
+	record.lost_us[COMPONENT_CALLER] = 2 * SEC;
+	record.lost_us[COMPONENT_NODE_HOST] = 3 * SEC;
+	tell(&record, 1, 0);
+	answer = ask(rig.keys.tenant, "?window=1h");
+	ck_assert_uint_eq(json_array_size(json_object_get(answer.json, "lost")), 2);
+	first = json_array_get(json_object_get(answer.json, "lost"), 0);
+	second = json_array_get(json_object_get(answer.json, "lost"), 1);
+	ck_assert_int_eq(json_integer_value(json_object_get(first, "lost_us")) + json_integer_value(json_object_get(second, "lost_us")),
+		5 * SEC);
+	ck_assert_str_ne(json_string_value(json_object_get(first, "owner")), json_string_value(json_object_get(second, "owner")));
+	answer_free(&answer);
+}
+END_TEST
+
+START_TEST(what_is_wrong_is_named)
+{
+	rig_expect(&rig, "GET", "/v1/usage?by=nothing", rig.keys.tenant, NULL, 400, "INVALID_ARGUMENT");
+	rig_expect(&rig, "GET", "/v1/usage?window=yesterday", rig.keys.tenant, NULL, 400, "INVALID_ARGUMENT");
+	rig_expect(&rig, "GET", "/v1/usage?window=1h&by=account", rig.keys.tenant, NULL, 400, "INVALID_ARGUMENT");
+	rig_expect(&rig, "GET", "/v1/usage", "croft_nonsense", NULL, 401, NULL);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("api-usage");
+	TCase *tcase = tcase_create("api-usage");
+
+	tcase_set_timeout(tcase, 60);
+	tcase_add_checked_fixture(tcase, set_up, tear_down);
+	tcase_add_test(tcase, it_is_counted_once_and_is_there_after_a_restart);
+	tcase_add_test(tcase, an_answer_says_its_age_and_what_is_missing);
+	tcase_add_test(tcase, everybody_sees_what_is_his);
+	tcase_add_test(tcase, lost_time_has_its_owner);
+	tcase_add_test(tcase, what_is_wrong_is_named);
+	suite_add_tcase(suite, tcase);
+	return suite_run(suite);
+}
