@@ -167,7 +167,10 @@ static void start_sender(struct receiver *receiver, size_t first, int address_fd
 	int fds[2];
 	pid_t child;
 
-	if (pipe(fds) < 0 || (child = fork()) < 0)
+	if (pipe(fds) < 0)
+		fatal("pipe");
+	child = fork();
+	if (child < 0)
 		fatal("fork");
 	if (child == 0) {
 		send_beats(receiver, first, address_fd, fds[1]);
