@@ -61,6 +61,7 @@ int sandbox_snapshot(struct cli *cli, const struct command *command, int argc, c
 int sandbox_fork(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_stages(struct cli *cli, const struct command *command, int argc, char **argv);
 int capacity(struct cli *cli, const struct command *command, int argc, char **argv);
+int top(struct cli *cli, const struct command *command, int argc, char **argv);
 int trace(struct cli *cli, const struct command *command, int argc, char **argv);
 int usage(struct cli *cli, const struct command *command, int argc, char **argv);
 int stages(struct cli *cli, const struct command *command, int argc, char **argv);
