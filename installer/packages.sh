@@ -23,6 +23,8 @@ packages_run=(
 packages_package=(dpkg-dev file)
 # Only tests need them.
 packages_test=(erofs-utils systemd lintian)
+# Proxies between a node and its scheduler (tests/net/transport).
+packages_net=(tinyproxy-bin microsocks)
 # To check what machines read (tests/metrics).
 packages_metrics=(python3-jsonschema)
 # To look at the dashboard (tests/dashboard).

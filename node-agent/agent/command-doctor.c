@@ -9,6 +9,7 @@
 
 #include "agent/commands.h"
 #include "agent/identity.h"
+#include "agent/transport.h"
 #include "doctor/doctor.h"
 
 static json_t *finding_json(const struct doctor_finding *finding)
@@ -65,6 +66,7 @@ static void print_text(const struct doctor *doctor, bool fix)
 int command_doctor(const struct agent_options *options, int argc, char **argv)
 {
 	bool as_json = argc == 4 && !strcmp(argv[2], "-o") && !strcmp(argv[3], "json");
+	char hops[SCHEDULERS_MAX][ADDRESS_SIZE];
 	const char *addresses[SCHEDULERS_MAX];
 	struct doctor_config config = {
 		.root = "",
@@ -82,9 +84,10 @@ int command_doctor(const struct agent_options *options, int argc, char **argv)
 		(void)fprintf(stderr, "usage: croft-node doctor [--fix] [-o json]\n");
 		return 2;
 	}
+	for (size_t i = 0; i < SCHEDULERS_MAX; i++)
+		addresses[i] = hops[i];
 	if (identity_read(options->state, &identity, &err) == 0)
-		for (; config.n_schedulers < identity.scheduler.n_addresses; config.n_schedulers++)
-			addresses[config.n_schedulers] = identity.scheduler.addresses[config.n_schedulers];
+		config.n_schedulers = transport_hops(options, &identity.scheduler, hops, SCHEDULERS_MAX);
 	if (doctor_run(&doctor, &config) < 0) {
 		(void)err_set(&err, FAIL_NO_MEMORY, 0, "No memory for the findings.");
 		return command_failed(&err);

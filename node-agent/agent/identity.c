@@ -46,8 +46,8 @@ static char *trim(char *text)
 	return text;
 }
 
-static int add_addresses(
-	const struct parse *parse, char *list, unsigned int line, struct err *reterr)
+static int add_addresses(const struct parse *parse, const char *scheme, char *list, unsigned int line,
+	struct err *reterr)
 {
 	char *rest, *address;
 
@@ -55,9 +55,9 @@ static int add_addresses(
 		struct scheduler_address *to = parse->scheduler;
 
 		address = trim(address);
-		if (strncmp(address, "tcp://", 6) || !address[6] || strlen(address) >= ADDRESS_SIZE)
-			return err_set(reterr, parse->code, EINVAL, "%s:%u: no tcp:// address",
-				parse->file, line);
+		if (strncmp(address, scheme, 6) || !address[6] || strlen(address) >= ADDRESS_SIZE)
+			return err_set(reterr, parse->code, EINVAL, "%s:%u: no %s address",
+				parse->file, line, scheme);
 		if (to->n_addresses >= SCHEDULERS_MAX)
 			return err_set(reterr, parse->code, E2BIG, "%s:%u: more than %d addresses",
 				parse->file, line, SCHEDULERS_MAX);
@@ -70,7 +70,9 @@ static int set_row(const struct parse *parse, const char *key, char *value, unsi
 	struct err *reterr)
 {
 	if (!strcmp(key, "scheduler"))
-		return add_addresses(parse, value, line, reterr);
+		return add_addresses(parse, "tcp://", value, line, reterr);
+	if (!strcmp(key, "scheduler_tls"))
+		return add_addresses(parse, "tls://", value, line, reterr);
 	for (size_t i = 0; i < parse->n_rows; i++) {
 		const struct row *row = &parse->rows[i];
 
@@ -176,8 +178,8 @@ int identity_write(const char *state, const struct identity *id, struct err *ret
 		"\nnode = %s\npool = %s\nkey_file = %s\nscheduler_key = %s\nscheduler_next_key = %s\n",
 		id->node, id->pool, id->key_file, id->scheduler.key, id->scheduler.next_key);
 	for (unsigned int i = 0; i < id->scheduler.n_addresses; i++)
-		used += (size_t)snprintf(text + used, sizeof(text) - used, "scheduler = %s\n",
-			id->scheduler.addresses[i]);
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "scheduler%s = %s\n",
+			strncmp(id->scheduler.addresses[i], "tls", 3) ? "" : "_tls", id->scheduler.addresses[i]);
 	(void)snprintf(path, sizeof(path), "%s/node", state);
 	r = file_replace(path, text, used, 0600);
 	if (r < 0)

@@ -6,7 +6,8 @@
  *
  *   # croft join token                       # croft node
  *   scheduler = tcp://host:7281[,tcp://...]  node = <id>
- *   scheduler_key = <Z85>                    pool = <name>
+ *   scheduler_tls = tls://host:443[,...]     pool = <name>
+ *   scheduler_key = <Z85>
  *   scheduler_next_key = <Z85>               key_file = node-<token id>.key
  *   token_id = <id>                          scheduler = ...
  *   token_public = <Z85>                     scheduler_key = ...
@@ -14,7 +15,7 @@
  *   pool = <name>
  *   expires = <RFC 3339>
  *
- * `scheduler` may be given several times. Keys that this version does not know are passed over, so
+ * `scheduler` may be given several times, and scheduler_tls as well: older versions pass that over. Keys that this version does not know are passed over, so
  * that a newer scheduler may add some. The identity is one file that is replaced atomically: a
  * crash during a join leaves either the old node or the new one.
  */
@@ -32,7 +33,7 @@
 #define ADDRESS_SIZE 256
 
 struct scheduler_address {
-	char addresses[SCHEDULERS_MAX][ADDRESS_SIZE];
+	char addresses[SCHEDULERS_MAX][ADDRESS_SIZE]; /* "tcp://..." and "tls://..." */
 	unsigned int n_addresses;
 	char key[KEY_Z85_SIZE];
 	char next_key[KEY_Z85_SIZE]; /* empty: none */

@@ -4,6 +4,7 @@
  */
 #include "agent/join.h"
 #include "agent/message.h"
+#include "agent/transport.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -26,6 +27,9 @@ enum { ROLE_SCHEDULER };
 enum { STATE_ENROLLING };
 
 struct joining {
+	const struct agent_options *options;
+	struct scheduler_address to; /* of link.transport's kind */
+	struct transport *transport;
 	const struct join_token *token;
 	const struct curve_keys *keys;
 	const char *machine;
@@ -134,20 +138,23 @@ static void on_state(enum dealer_state state, void *user)
 			"the scheduler does not know this token: it was removed, or is another scheduler's");
 		err_add(&joining->err, "token", "%s", joining->token->id);
 		finish(joining);
+	} else if (state == DEALER_DOWN && transport_failure(joining->transport) && joining->to.n_addresses == 1 &&
+		   !class_is_retryable(failure_info(transport_failure(joining->transport)->code)->class)) {
+		joining->err = *transport_failure(joining->transport);
+		finish(joining);
 	}
 }
 
 static int dial(struct joining *joining, struct err *reterr)
 {
-	const struct scheduler_address *to = &joining->token->scheduler;
+	const struct scheduler_address *to = &joining->to;
 	const struct dealer_handler handler = { .on_message = on_message, .on_state = on_state };
-	struct dealer_config config = { .address = to->addresses[joining->target % to->n_addresses],
-		.keys = joining->token->keys,
-		.backoff_max_usec = 2 * USEC_PER_SEC };
+	struct dealer_config config = { .keys = joining->token->keys, .backoff_max_usec = 2 * USEC_PER_SEC };
 	bool next_key = *to->next_key && joining->target / to->n_addresses % 2;
 
 	(void)snprintf(config.server_key, sizeof(config.server_key), "%s",
 		next_key ? to->next_key : to->key);
+	transport_point(joining->transport, to->addresses[joining->target % to->n_addresses], &config);
 	return dealer_new(
 		&joining->dealer, joining->base, joining->zmq, &config, &handler, joining, reterr);
 }
@@ -156,7 +163,7 @@ static void on_next(evutil_socket_t fd, short what, void *user)
 {
 	struct timeval tv = { .tv_sec = TRY_SEC };
 	struct joining *joining = user;
-	const struct scheduler_address *to = &joining->token->scheduler;
+	const struct scheduler_address *to = &joining->to;
 
 	(void)fd, (void)what;
 	(void)evtimer_add(joining->next, &tv);
@@ -175,9 +182,14 @@ static void on_next(evutil_socket_t fd, short what, void *user)
 static void on_deadline(evutil_socket_t fd, short what, void *user)
 {
 	struct joining *joining = user;
-	const struct scheduler_address *to = &joining->token->scheduler;
+	const struct scheduler_address *to = &joining->to;
 
 	(void)fd, (void)what;
+	if (transport_failure(joining->transport)) { /* it knows more than that nobody answers */
+		joining->err = *transport_failure(joining->transport);
+		finish(joining);
+		return;
+	}
 	(void)err_set(&joining->err, FAIL_LINK_UNREACHABLE, ETIMEDOUT,
 		"no answer from the scheduler within %d s", JOIN_TIMEOUT_SEC);
 	err_add(&joining->err, "address", "%.90s",
@@ -202,7 +214,12 @@ static int enroll(struct joining *joining, struct err *reterr)
 		evtimer_add(joining->next, &next) < 0 ||
 		evtimer_add(joining->deadline, &deadline) < 0)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory to join");
-	r = dial(joining, reterr);
+	joining->to = joining->token->scheduler;
+	r = transport_choose(joining->options, &joining->to, reterr);
+	if (r == 0)
+		r = transport_new(&joining->transport, joining->base, joining->options, reterr);
+	if (r == 0)
+		r = dial(joining, reterr);
 	if (r < 0)
 		return r;
 	if (event_base_dispatch(joining->base) < 0)
@@ -219,6 +236,7 @@ static int enroll(struct joining *joining, struct err *reterr)
 static void joining_deinit(struct joining *joining)
 {
 	dealer_free(joining->dealer);
+	transport_free(joining->transport);
 	if (joining->next)
 		event_free(joining->next);
 	if (joining->deadline)
@@ -273,7 +291,7 @@ int join(const struct agent_options *options, struct identity *ret, struct err *
 	struct join_token token;
 	struct curve_keys keys;
 	char machine[ID_SIZE], path[PATH_MAX];
-	struct joining joining = { .token = &token, .keys = &keys, .machine = machine };
+	struct joining joining = { .options = options, .token = &token, .keys = &keys, .machine = machine };
 	CLEANUP_FD int lock = -1;
 	int r = prepare(options, &old, &token, reterr);
 

@@ -16,6 +16,8 @@ enum link_state { LINK_GREETING, LINK_WELCOMED };
 struct link {
 	struct agent *agent;
 	struct dealer *dealer;
+	struct transport *transport;
+	struct scheduler_address to; /* of link.transport's kind */
 	unsigned int target;       /* index of address and key that is tried */
 	unsigned int silent_turns; /* of the rotation timer, not connected */
 	struct event *rotate;

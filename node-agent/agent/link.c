@@ -13,6 +13,7 @@
 #include "agent/link-send.h"
 #include "agent/relay.h"
 #include "agent/spool.h"
+#include "agent/transport.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "wire/credit.h"
@@ -439,21 +440,22 @@ static void on_state(enum dealer_state state, void *user)
 
 static unsigned int n_targets(const struct link *link)
 {
-	const struct scheduler_address *to = &link->agent->identity.scheduler;
+	const struct scheduler_address *to = &link->to;
 
 	return to->n_addresses * (*to->next_key ? 2 : 1);
 }
 
 static int dial(struct link *link, struct err *reterr)
 {
-	const struct scheduler_address *to = &link->agent->identity.scheduler;
+	const struct scheduler_address *to = &link->to;
 	const struct dealer_handler handler = { .on_message = on_message, .on_state = on_state };
-	struct dealer_config config = { .address = to->addresses[link->target % to->n_addresses],
-		.keys = link->agent->keys };
+	const char *address = to->addresses[link->target % to->n_addresses];
+	struct dealer_config config = { .keys = link->agent->keys };
 
 	(void)snprintf(config.server_key, sizeof(config.server_key), "%s",
 		link->target / to->n_addresses % 2 ? to->next_key : to->key);
-	log_info("dialling the scheduler", "address", config.address);
+	transport_point(link->transport, address, &config);
+	log_info("dialling the scheduler", "address", address);
 	return dealer_new(&link->dealer, link->agent->base, link->agent->zmq, &config, &handler,
 		link, reterr);
 }
@@ -534,7 +536,13 @@ int link_new(struct link **ret, struct agent *agent, struct err *reterr)
 	link->telemetry = evtimer_new(agent->base, on_telemetry_time, link);
 	link->reconnect = evtimer_new(agent->base, on_reconnect, link);
 	link->epoch = agent->saved_epoch;
-	if (!link->rotate || !link->telemetry || !link->reconnect ||
+	link->to = agent->identity.scheduler;
+	r = transport_choose(agent->options, &link->to, reterr);
+	if (r == 0)
+		r = transport_new(&link->transport, agent->base, agent->options, reterr);
+	if (r < 0)
+		; /* said */
+	else if (!link->rotate || !link->telemetry || !link->reconnect ||
 		evtimer_add(link->rotate, &tv) < 0)
 		r = err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the link");
 	else
@@ -553,6 +561,7 @@ void link_free(struct link *link)
 		return;
 	link->is_up = false;
 	dealer_free(link->dealer);
+	transport_free(link->transport);
 	if (link->rotate)
 		event_free(link->rotate);
 	if (link->telemetry)

@@ -75,6 +75,15 @@ static const struct config_option options_table[] = {
 	{ "link", "relay", CONFIG_BOOL, AT(relay), "yes", 0, 0, false,
 	  "Let the scheduler relay clients to this node's gateway; no: only clients in this network reach it." },
 	{ "link", "streams", CONFIG_U64, AT(max_streams), "256", 1, 65536, false, "Most relayed streams at once." },
+	{ "link", "transport", CONFIG_STRING, AT(link_transport), "tcp", 0, 0, false,
+	  "tcp: the link as it is (CURVE); tls: in a TLS envelope, for networks that let nothing else out." },
+	{ "link", "tls_name", CONFIG_STRING, AT(link_tls_name), "", 0, 0, false,
+	  "Server name in the TLS hello, where firewalls permit some only; empty: the scheduler's host name." },
+	{ "link", "proxy", CONFIG_STRING, AT(link_proxy), "", 0, 0, false,
+	  "Proxy to the scheduler, socks5://HOST:PORT or http://HOST:PORT (CONNECT); empty: none. Variables like https_proxy have no say." },
+	{ "link", "proxy_user", CONFIG_STRING, AT(link_proxy_user), "", 0, 0, false, "User at the proxy; empty: none." },
+	{ "link", "proxy_password_file", CONFIG_STRING, AT(link_proxy_password_file), "", 0, 0, false,
+	  "File with that user's password in its first line, which not everybody can read." },
 	{ "gateway", "admin", CONFIG_STRING, AT(gateway_admin), "", 0, 0, false,
 	  "The gateway's admin socket (gateway-admin.sock in the run directory)." },
 	{ "gateway", "http", CONFIG_STRING, AT(gateway_http), "", 0, 0, false,
@@ -134,6 +143,8 @@ static int default_place(char **place, const char *unit, const char *system, con
 		return set_place(place, reterr, "%s/%s", by_xdg, tail);
 	if (in_home && home)
 		return set_place(place, reterr, "%s/%s/%s", home, in_home, tail);
+	if (!in_home) /* a user without a session, who may still ask for doctor or status */
+		return set_place(place, reterr, "%s", system);
 	return err_set(reterr, FAIL_CONFIG_INVALID, 0,
 		"neither $%s nor an option names the directory %s", xdg, tail);
 }

@@ -36,6 +36,7 @@ struct agent_options {
 	/* [link] */
 	bool relay;
 	uint64_t max_streams;
+	char *link_transport, *link_tls_name, *link_proxy, *link_proxy_user, *link_proxy_password_file;
 	/* [gateway] */
 	char *gateway_admin, *gateway_http;
 	/* [telemetry] */

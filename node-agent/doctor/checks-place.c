@@ -129,7 +129,7 @@ static bool split_address(const char *address, char host[static 256], char port[
 	const char *begin = address + strlen(scheme), *colon;
 	size_t n;
 
-	if (strncmp(address, scheme, strlen(scheme)))
+	if (strncmp(address, scheme, strlen(scheme)) && strncmp(address, "tls://", strlen(scheme)))
 		return false;
 	colon = strrchr(begin, ':');
 	if (!colon || colon == begin || strlen(colon + 1) >= 8)

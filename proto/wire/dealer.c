@@ -40,7 +40,7 @@ struct dealer {
 	struct event *retry; /* the pause, or the deadline of an attempt */
 	struct dealer_handler handler;
 	void *user;
-	char *address;
+	char *address, *socks_proxy;
 	char server_key[KEY_Z85_SIZE];
 	struct curve_keys keys;
 	int64_t backoff_min, backoff_max, backoff;
@@ -198,6 +198,9 @@ static int set_options(struct dealer *dealer)
 			      zmq_setsockopt(link->zmq, ZMQ_CURVE_SECRETKEY, dealer->keys.secret_key,
 				      KEY_Z85_SIZE) < 0))
 		r = -errno;
+	if (r == 0 && dealer->socks_proxy &&
+		zmq_setsockopt(link->zmq, ZMQ_SOCKS_PROXY, dealer->socks_proxy, strlen(dealer->socks_proxy)) < 0)
+		r = -errno;
 	return r;
 }
 
@@ -272,6 +275,7 @@ int dealer_new(struct dealer **ret, struct event_base *base, void *zmq_context, 
 	dealer->handler = *handler;
 	dealer->user = user;
 	dealer->address = strdup(config->address);
+	dealer->socks_proxy = config->socks_proxy ? strdup(config->socks_proxy) : NULL;
 	memcpy(dealer->server_key, config->server_key, sizeof(dealer->server_key));
 	dealer->keys = config->keys;
 	dealer->backoff_min = config->backoff_min_usec > 0 ? config->backoff_min_usec : BACKOFF_MIN;
@@ -280,7 +284,7 @@ int dealer_new(struct dealer **ret, struct event_base *base, void *zmq_context, 
 	dealer->backoff = dealer->backoff_min;
 	dealer->rng = rng_system();
 	dealer->retry = evtimer_new(base, on_retry, dealer);
-	if (!dealer->address || !dealer->retry) {
+	if (!dealer->address || !dealer->retry || (config->socks_proxy && !dealer->socks_proxy)) {
 		dealer_free(dealer);
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the link");
 	}
@@ -301,6 +305,7 @@ void dealer_free(struct dealer *dealer)
 	if (dealer->retry)
 		event_free(dealer->retry);
 	free(dealer->address);
+	free(dealer->socks_proxy);
 	explicit_bzero(&dealer->keys, sizeof(dealer->keys));
 	free(dealer);
 }

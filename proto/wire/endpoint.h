@@ -62,6 +62,7 @@ struct router_config {
 	const char *address;      /* "tcp://127.0.0.1:7281"; port 0 or "*": any, see router_address() */
 	const char *zap_domain;   /* "croft"; empty: ZAP_DISABLED */
 	struct curve_keys keys;
+	const char *local;        /* name of an abstract unix socket to listen on as well (wire/tunnel.h); NULL: none */
 };
 int router_new(struct router **ret, struct event_base *base, void *zmq_context, const struct router_config *config,
 	router_on_message on_message, void *user, struct err *reterr);
@@ -82,7 +83,8 @@ struct dealer_handler {
 	void (*on_state)(enum dealer_state state, void *user);
 };
 struct dealer_config {
-	const char *address;         /* "tcp://host:7281" */
+	const char *address;         /* "tcp://host:7281"; its name is looked up for each attempt */
+	const char *socks_proxy;     /* "host:port" of a SOCKS5 proxy, which looks the name up; NULL: none */
 	char server_key[KEY_Z85_SIZE];
 	struct curve_keys keys;
 	int64_t backoff_min_usec;    /* default 1 s */

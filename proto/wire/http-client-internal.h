@@ -60,8 +60,12 @@ struct http_call {
 	void (*on_header)(struct http_call *call, int status, void *user);
 	bool (*on_body)(struct http_call *call, const void *data, size_t size, void *user);
 	void (*on_done)(struct http_call *call, const struct err *err, void *user);
+	void (*on_connected)(int fd, const struct err *err, void *user); /* set: of http_connect_start() */
+	bool has_proxy;
 	void *user;
 };
+
+void http_connect_finish(struct http_call *call, CURLcode code);
 
 /* The watch of a descriptor, NULL where libcurl asked for none. */
 struct watch *http_client_find_watch(struct http_client *client, int fd);

@@ -50,6 +50,10 @@ static void finish(struct http_call *call, CURLcode code)
 	struct err err = ERR_NULL;
 
 	call->dead = true;
+	if (call->on_connected) {
+		http_connect_finish(call, code);
+		return;
+	}
 	if (code != CURLE_OK)
 		call_err(call, code, &err);
 	if (call->on_done)

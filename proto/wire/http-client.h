@@ -51,6 +51,20 @@ struct http_call_config {
 
 #define HTTP_CALL_NULL { .socket_fd = -1, .upload_size = -1 }
 
+/* A connection, through a proxy where one is named, and nothing more. */
+struct http_connect_config {
+	const char *host_port;       /* "name:port", "[address]:port" */
+	const char *proxy;           /* "http://host:port", "socks5h://host:port"; NULL or "": none. The environment has no say */
+	const char *proxy_user, *proxy_password; /* NULL or "": none */
+	int64_t timeout_ms;          /* for all of it */
+	/* The descriptor is the caller's; -1 and why: PROXY_UNREACHABLE, PROXY_AUTH, PROXY_REFUSED, LINK_UNREACHABLE. */
+	void (*on_done)(int fd, const struct err *err, void *user);
+	void *user;
+};
+/* http_call_cancel() ends it without on_done; behind on_done it is gone. */
+int http_connect_start(struct http_client *client, const struct http_connect_config *config, struct http_call **ret,
+	struct err *reterr);
+
 /* Header values are copied. On failure nothing was started and on_done is not called. */
 int http_call_start(struct http_client *client, const struct http_call_config *config, struct http_call **ret,
 	struct err *reterr);

@@ -6,6 +6,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <zmq.h>
@@ -122,6 +123,7 @@ static int router_bind(struct router *router, struct event_base *base, const str
 	struct err *reterr)
 {
 	size_t size = sizeof(router->address);
+	char local[ADDRESS_MAX];
 	int r;
 
 	r = curve_key_check(config->keys.secret_key, reterr);
@@ -133,6 +135,11 @@ static int router_bind(struct router *router, struct event_base *base, const str
 		return err_set(reterr, FAIL_LISTEN_FAILED, errno, "cannot listen on %s", config->address);
 	if (zmq_getsockopt(router->socket.zmq, ZMQ_LAST_ENDPOINT, router->address, &size) < 0)
 		return err_set(reterr, FAIL_IO_FAILED, errno, "no address of the link");
+	if (config->local) {
+		(void) snprintf(local, sizeof(local), "ipc://@%s", config->local);
+		if (zmq_bind(router->socket.zmq, local) < 0)
+			return err_set(reterr, FAIL_LISTEN_FAILED, errno, "cannot listen on %s", local);
+	}
 	r = socket_watch(&router->socket, base, on_input, router);
 	return r < 0 ? err_set(reterr, FAIL_NO_MEMORY, -r, "cannot watch the link") : 0;
 }

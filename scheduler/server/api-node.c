@@ -131,20 +131,18 @@ static int invalid(const char *field, const char *why, struct err *reterr)
 
 static int add_endpoint(struct token_request *request, const char *text, struct err *reterr)
 {
-	if (strncmp(text, "tcp://", 6) != 0 || strlen(text) > ENDPOINT_MAX ||
+	if ((strncmp(text, "tcp://", 6) != 0 && strncmp(text, "tls://", 6) != 0) || strlen(text) > ENDPOINT_MAX ||
 		strpbrk(text, " \t\r\n,=#"))
-		return invalid("endpoints", "must be tcp:// addresses", reterr);
+		return invalid("endpoints", "must be tcp:// or tls:// addresses", reterr);
 	if (request->n_endpoints == ENDPOINTS_MAX)
 		return invalid("endpoints", "are more than 8", reterr);
 	(void)snprintf(request->endpoints[request->n_endpoints++], ENDPOINT_MAX + 1, "%s", text);
 	return 0;
 }
 
-/* The address listened on, with the real port, and this host's name where that is any address. */
-static const char *own_endpoint(const struct server *server, char *buf, size_t size)
+/* An address listened on, and this host's name where that is any address. `port` has its colon. */
+static const char *own_endpoint(const char *scheme, const char *address, const char *port, char *buf, size_t size)
 {
-	const char *address = server->options->link_address,
-		   *port = strrchr(link_address(server->link), ':');
 	char host[65];
 
 	if (!strcmp(address, "*") || !strcmp(address, "0.0.0.0") || !strcmp(address, "::")) {
@@ -153,28 +151,41 @@ static const char *own_endpoint(const struct server *server, char *buf, size_t s
 		host[sizeof(host) - 1] = '\0';
 		address = host;
 	}
-	(void)snprintf(buf, size, strchr(address, ':') ? "tcp://[%s]%s" : "tcp://%s%s", address,
-		port ? port : "");
+	(void)snprintf(buf, size, strchr(address, ':') ? "%s://[%s]%s" : "%s://%s%s", scheme, address, port);
 	return buf;
+}
+
+/* Where we listen. */
+static int add_own(const struct server *server, struct token_request *request, struct err *reterr)
+{
+	const struct options *options = server->options;
+	const char *colon = strrchr(link_address(server->link), ':');
+	char own[ENDPOINT_MAX + 1], port[8];
+	int r = add_endpoint(request, own_endpoint("tcp", options->link_address, colon ? colon : "", own, sizeof(own)), reterr);
+
+	(void)snprintf(port, sizeof(port), ":%u", link_tls_port(server->link));
+	if (r == 0 && link_tls_port(server->link))
+		r = add_endpoint(request, own_endpoint("tls", *options->link_tls_address ? options->link_tls_address
+			: options->link_address, port, own, sizeof(own)), reterr);
+	return r;
 }
 
 /* As asked, else as the options say, else where we listen. */
 static int read_endpoints(const json_t *body, const struct server *server,
 	struct token_request *request, struct err *reterr)
 {
-	char own[ENDPOINT_MAX + 1];
 	const json_t *list = json_object_get(body, "endpoints");
 	CLEANUP_FREE char *copy = strdup(server->options->link_advertise);
 	char *rest, *one;
 	int r = 0;
 
 	if (list && !json_is_array(list))
-		return invalid("endpoints", "must be a list of tcp:// addresses", reterr);
+		return invalid("endpoints", "must be a list of tcp:// or tls:// addresses", reterr);
 	for (size_t i = 0; list && i < json_array_size(list) && r == 0; i++) {
 		const char *text = json_string_value(json_array_get(list, i));
 
 		r = text ? add_endpoint(request, text, reterr)
-			 : invalid("endpoints", "must be a list of tcp:// addresses", reterr);
+			 : invalid("endpoints", "must be a list of tcp:// or tls:// addresses", reterr);
 	}
 	if (r < 0 || request->n_endpoints)
 		return r;
@@ -182,7 +193,7 @@ static int read_endpoints(const json_t *body, const struct server *server,
 		one = strtok_r(NULL, ", ", &rest))
 		r = add_endpoint(request, one, reterr);
 	if (r == 0 && request->n_endpoints == 0)
-		r = add_endpoint(request, own_endpoint(server, own, sizeof(own)), reterr);
+		r = add_own(server, request, reterr);
 	return r;
 }
 
@@ -250,8 +261,8 @@ static char *token_file(const struct server *server, const struct token_request 
 	size_t used = (size_t)snprintf(text, sizeof(text), "# croft join token\n");
 
 	for (unsigned int i = 0; i < request->n_endpoints; i++)
-		used += (size_t)snprintf(text + used, sizeof(text) - used, "scheduler = %s\n",
-			request->endpoints[i]);
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "scheduler%s = %s\n",
+			strncmp(request->endpoints[i], "tls", 3) ? "" : "_tls", request->endpoints[i]);
 	(void)snprintf(text + used, sizeof(text) - used,
 		"scheduler_key = %s\ntoken_id = %s\ntoken_public = %s\ntoken_secret = %s\npool = %s\nexpires = %s\n",
 		server->keys.public_key, request->token.id, keys->public_key, keys->secret_key,

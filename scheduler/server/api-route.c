@@ -279,7 +279,7 @@ const struct api_route api_routes[] = {
 		"Join tokens.", "", "200 array of {`id pool state labels created expires used_by`}" },
 	{ "POST", "/v1/tokens", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_token_create,
 		"Makes a join token for one node.",
-		"`pool`, `ttl_s` (at most, and by default, limits.token_ttl), `labels` {string: string}, `endpoints` [tcp:// address]; "
+		"`pool`, `ttl_s` (at most, and by default, limits.token_ttl), `labels` {string: string}, `endpoints` [tcp:// or tls:// address]; "
 		"all optional",
 		"201 as in the list, and once `file`: what `croft-node join --token-file` reads" },
 	{ "DELETE", "/v1/tokens/{id}", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_token_delete,

@@ -40,6 +40,7 @@ struct link {
 	struct server *server;
 	struct zap *zap;
 	struct router *router;
+	struct tunnel_server *tls; /* NULL: no link.tls_port */
 	struct dispatch dispatch;
 	struct session *by_route, *by_number, *by_user; /* by_user: the newest of each key */
 	uint64_t last_session, n_removed;

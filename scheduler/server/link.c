@@ -16,6 +16,7 @@
 #include "server/shell.h"
 #include "server/telemetry.h"
 #include "wire/dispatch.h"
+#include "wire/tunnel.h"
 
 #define SESSIONS_PER_KEY 2
 #define SWEEP_SEC 3600
@@ -563,6 +564,21 @@ static void on_watch(evutil_socket_t fd, short what, void *user)
 	(void)event_base_loopbreak(server->base);
 }
 
+static int listen_for_tls(struct link *link, const char *local, struct err *reterr)
+{
+	const struct options *options = link->server->options;
+	const struct tunnel_server_config config = {
+		.address = *options->link_tls_address ? options->link_tls_address : options->link_address,
+		.port = (uint16_t)options->link_tls_port,
+		.cert = options->link_tls_cert,
+		.key = options->link_tls_key,
+		.local = local,
+		.max = (unsigned int)options->link_tls_connections,
+	};
+
+	return tunnel_server_new(&link->tls, link->server->base, &config, reterr);
+}
+
 /* ---- life ---- */
 int link_new(struct link **ret, struct server *server, struct err *reterr)
 {
@@ -573,10 +589,15 @@ int link_new(struct link **ret, struct server *server, struct err *reterr)
 		.address = address, .zap_domain = "croft", .keys = server->keys
 	};
 	struct link *link = calloc(1, sizeof(*link));
+	char local[TUNNEL_LOCAL_SIZE];
 	int r;
 
 	if (!link)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the link");
+	if (options->link_tls_port) {
+		tunnel_local_name(local, "router");
+		config.local = local;
+	}
 	link->server = server;
 	link->dispatch = (struct dispatch){ .rows = rows, .n_rows = ARRAY_LEN(rows) };
 	(void)snprintf(address, sizeof(address), "tcp://%s:%u", options->link_address,
@@ -587,6 +608,8 @@ int link_new(struct link **ret, struct server *server, struct err *reterr)
 		r = router_new(&link->router, server->base, server->zmq, &config, on_message, link,
 			reterr);
 	}
+	if (r == 0 && options->link_tls_port)
+		r = listen_for_tls(link, local, reterr);
 	if (r == 0) {
 		link->sweep = event_new(server->base, -1, EV_PERSIST, on_sweep, link);
 		link->watch = event_new(server->base, -1, EV_PERSIST, on_watch, link);
@@ -613,12 +636,18 @@ void link_free(struct link *link)
 		event_free(link->sweep);
 	if (link->watch)
 		event_free(link->watch);
+	tunnel_server_free(link->tls);
 	router_free(link->router);
 	zap_free(link->zap);
 	HASH_ITER (by_number, link->by_number, session, next) {
 		session_remove(link, session);
 	}
 	free(link);
+}
+
+uint16_t link_tls_port(const struct link *link)
+{
+	return link->tls ? tunnel_server_port(link->tls) : 0;
 }
 
 const char *link_address(const struct link *link)

@@ -17,6 +17,7 @@ struct link;
 
 int link_new(struct link **ret, struct server *server, struct err *reterr);
 void link_free(struct link *link);
+uint16_t link_tls_port(const struct link *link); /* 0: none */
 const char *link_address(const struct link *link); /* as bound: "tcp://127.0.0.1:7281" */
 
 /* Fills ZAP's table from registry and fleet (start, reload). */

@@ -44,7 +44,16 @@ const struct config_option options_table[] = {
 	{ "link", "port", CONFIG_U64, AT(link_port), "7281", 0, 65535, false,
 		"Port on which nodes are awaited; 0: any, it is said in the log." },
 	{ "link", "advertise", CONFIG_STRING, AT(link_advertise), "", 0, 0, false,
-		"tcp:// addresses that join tokens name, comma-separated; empty: the address listened on." },
+		"tcp:// and tls:// addresses that join tokens name, comma-separated; empty: those listened on." },
+	{ "link", "tls_port", CONFIG_U64, AT(link_tls_port), "0", 0, 65535, false,
+		"Port for nodes whose link comes in a TLS envelope (link.transport of node.conf), for example 443; 0: none." },
+	{ "link", "tls_address", CONFIG_STRING, AT(link_tls_address), "", 0, 0, false,
+		"Address of that port; empty: link.address." },
+	{ "link", "tls_cert", CONFIG_STRING, AT(link_tls_cert), "", 0, 0, false,
+		"Certificate chain of that port in a PEM file, for firewalls that look at it (nodes do not); empty: one is made." },
+	{ "link", "tls_key", CONFIG_STRING, AT(link_tls_key), "", 0, 0, false, "Its key, in a PEM file." },
+	{ "link", "tls_connections", CONFIG_U64, AT(link_tls_connections), "4096", 1, 100000, false,
+		"Most connections of that port at once; more wait." },
 	{ "limits", "image_size", CONFIG_SIZE, AT(image_max_bytes), "16G", 4096, 0, false,
 		"Largest image that may be imported." },
 	{ "limits", "store_size", CONFIG_SIZE, AT(store_max_bytes), "0", 0, 0, false,
@@ -128,6 +137,10 @@ static int check(const struct options *options, struct err *reterr)
 		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
 			"api.tls_cert and api.tls_key go together: %s is not set",
 			*options->tls_cert ? "api.tls_key" : "api.tls_cert");
+	if (!*options->link_tls_cert != !*options->link_tls_key)
+		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
+			"link.tls_cert and link.tls_key go together: %s is not set",
+			*options->link_tls_cert ? "link.tls_key" : "link.tls_cert");
 	if (!address_is_loopback(options->api_address) && !*options->tls_cert && !options->insecure)
 		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
 			"api.address %s is not loopback: set api.tls_cert and api.tls_key, or say --insecure",

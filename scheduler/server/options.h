@@ -25,7 +25,9 @@ struct options {
 
 	char *link_address;
 	uint64_t link_port;
-	char *link_advertise; /* comma-separated tcp:// addresses for join tokens; "": the address listened on */
+	char *link_tls_address, *link_tls_cert, *link_tls_key;
+	uint64_t link_tls_port, link_tls_connections;
+	char *link_advertise; /* comma-separated tcp:// and tls:// addresses for join tokens; "": the addresses listened on */
 
 	uint64_t image_max_bytes;
 	uint64_t store_max_bytes;

@@ -104,9 +104,12 @@ struct token_row {
 };
 
 static const struct token_row token_rows[] = {
-	{ "# croft join token\nscheduler = tcp://h:1, tcp://i:2\nscheduler_key = @S\ntoken_id = t-1\ntoken_public = @P\n"
+	{ "# croft join token\nscheduler = tcp://h:1, tcp://i:2\nscheduler_tls = tls://h:443\nscheduler_key = @S\ntoken_id = t-1\ntoken_public = @P\n"
 	  "token_secret = @K\npool = p\nexpires = 2099-01-01T00:00:00Z\nnews = of a later version\n",
 		FAIL_NONE },
+	{ "# croft join token\nscheduler = tls://h:443\nscheduler_key = @S\ntoken_id = t\ntoken_public = @P\n"
+	  "token_secret = @K\n",
+		FAIL_JOIN_TOKEN_INVALID },
 	{ "scheduler = tcp://h:1\n", FAIL_JOIN_TOKEN_INVALID },
 	{ "# croft join token\nscheduler = tcp://h:1\n", FAIL_JOIN_TOKEN_INVALID },
 	{ "# croft join token\nscheduler = ipc://x\nscheduler_key = @S\ntoken_id = t\ntoken_public = @P\ntoken_secret = @K\n",
@@ -166,8 +169,9 @@ START_TEST(a_token_file_is_read_or_refused_by_name)
 	ck_assert_str_eq(failure_info(err.code)->name, failure_info(row->code)->name);
 	ck_assert_int_eq(r == 0, row->code == FAIL_NONE);
 	if (r == 0) {
-		ck_assert_uint_eq(token.scheduler.n_addresses, 2);
+		ck_assert_uint_eq(token.scheduler.n_addresses, 3);
 		ck_assert_str_eq(token.scheduler.addresses[1], "tcp://i:2");
+		ck_assert_str_eq(token.scheduler.addresses[2], "tls://h:443");
 		ck_assert_str_eq(token.keys.secret_key, keys.secret_key);
 		ck_assert_str_eq(token.pool, "p");
 	}
@@ -191,13 +195,16 @@ START_TEST(an_identity_comes_back_and_two_directories_are_two_machines)
 	ck_assert_int_lt(identity_read(dir, &back, &err), 0);
 	ck_assert_int_eq(err.code, FAIL_NOT_JOINED);
 	ck_assert_int_eq(curve_keys_new(&keys, NULL), 0);
-	id.scheduler.n_addresses = 1;
+	id.scheduler.n_addresses = 2;
 	(void)snprintf(id.scheduler.addresses[0], ADDRESS_SIZE, "tcp://h:1");
+	(void)snprintf(id.scheduler.addresses[1], ADDRESS_SIZE, "tls://h:443");
 	memcpy(id.scheduler.key, keys.public_key, sizeof(id.scheduler.key));
 	ck_assert_int_eq(identity_write(dir, &id, NULL), 0);
 	ck_assert_int_eq(identity_read(dir, &back, NULL), 0);
 	ck_assert_str_eq(back.node, id.node);
+	ck_assert_uint_eq(back.scheduler.n_addresses, 2);
 	ck_assert_str_eq(back.scheduler.addresses[0], "tcp://h:1");
+	ck_assert_str_eq(back.scheduler.addresses[1], "tls://h:443");
 	ck_assert_str_eq(back.scheduler.next_key, "");
 
 	ck_assert_int_eq(machine_id(dir, machine, NULL), 0);
