@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The first steps of a VM against a KVM of our own behind ioctl(): one that is none, too old, held by another hypervisor, or
- * whose KVM_CREATE_VM is interrupted. Cases R121 R122.
+ * whose KVM_CREATE_VM is interrupted. And how a TAP has to be open. Cases R121 R122.
  */
 #include <fcntl.h>
+#include <linux/if_tun.h>
 #include <linux/kvm.h>
+#include <net/if.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -22,6 +24,8 @@ static struct {
 	unsigned int n_creates;
 } kvm;
 
+static short tap_flags;
+
 static int fail_with(int err_no)
 {
 	errno = err_no;
@@ -37,6 +41,9 @@ __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, 
 	argument = va_arg(args, unsigned long);
 	va_end(args);
 	switch (request) {
+	case TUNGETIFF:
+		((struct ifreq *) argument)->ifr_flags = tap_flags;
+		return 0;
 	case KVM_GET_API_VERSION:
 		return fd < 0 ? fail_with(EBADF) : kvm.version;
 	case KVM_CHECK_EXTENSION:
@@ -150,6 +157,28 @@ START_TEST(what_is_no_kvm)
 }
 END_TEST
 
+/* A TAP without each of the three ways in which it has to be open. */
+START_TEST(how_a_tap_is_open)
+{
+	static const short all = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR, lacks[] = { 0, IFF_TAP, IFF_NO_PI, IFF_VNET_HDR };
+	char cmdline[CMDLINE_SIZE];
+	struct vm_config config;
+	struct err err = ERR_NULL;
+	int r;
+
+	config_init(&config);
+	config.vcpus = 1;
+	config.memory_mib = 64;
+	config.has_net = true;
+	config.net.mac[0] = 2;
+	tap_flags = (short) (all & ~lacks[_i]);
+	r = config_check(&config, cmdline, &err);
+	ck_assert_int_eq((int) err.code, _i == 0 ? FAIL_NONE : FAIL_NET_INVALID);
+	ck_assert_int_eq(r, _i == 0 ? 0 : -EINVAL);
+	config_deinit(&config);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
 	Suite *suite = suite_create("vmm-create");
@@ -160,6 +189,7 @@ static Suite *make_suite(void)
 	tcase_add_loop_test(tcase, create_fails, 0, ARRAY_LEN(creates));
 	tcase_add_loop_test(tcase, what_a_kvm_lacks_is_named, 0, ARRAY_LEN(caps));
 	tcase_add_test(tcase, what_is_no_kvm);
+	tcase_add_loop_test(tcase, how_a_tap_is_open, 0, 4);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
