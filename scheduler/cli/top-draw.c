@@ -10,6 +10,7 @@
 
 #define LINE_MAX_BYTES 1024
 #define BAR 24
+#define FEW_FAILURES 20 /* below everything else */
 
 enum style { PLAIN, BOLD, DIM, GOOD, BAD, HEAD };
 static const char *const escapes[] = { [PLAIN] = "", [BOLD] = "\033[1m", [DIM] = "\033[2m", [GOOD] = "\033[1;32m", [BAD] = "\033[1;31m",
@@ -249,6 +250,8 @@ static void put_failures(struct page *page, const json_t *answer)
 		const char *when = json_string_value(json_object_get(one, "when"));
 		char text[5][64];
 
+		if (page->screen->view == TOP_ALL && i == FEW_FAILURES)
+			break;
 		put(page, json_is_true(json_object_get(one, "saved")) ? DIM : PLAIN, "%-9.8s %-14s %-26s %-12s %-20s %-20s%s", when && strlen(when) > 19 ? when + 11 : "-",
 			word(one, "stage", text[0], 64), word(one, "code", text[1], 64), word(one, "owner", text[2], 64), word(one, "sandbox", text[3], 64),
 			word(one, "node", text[4], 64), json_is_true(json_object_get(one, "saved")) ? " saved by a retry" : "");

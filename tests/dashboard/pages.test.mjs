@@ -10,7 +10,7 @@ const wrong = [];
 let world, browser, page, hashes;
 
 before(async () => {
-  [world, browser] = await Promise.all([startWorld(5, 6, 14), startBrowser()]);
+  [world, browser] = await Promise.all([startWorld(5, 6, 14, 20), startBrowser()]);
   for (const command of ["fail IMAGE_DIGEST_MISMATCH", "fail SETUP_FAILED", "saved IMAGE_FETCH_FAILED", "cordon 2"]) await world.say(command);
   page = await openPage(browser, world, { wrong });
   await logIn(page, world.planner);
@@ -162,6 +162,17 @@ test("one run over all processes", async () => {
   assert.match(await page.textContent("#r-failure"), new RegExp(sandbox.failure.stage + ".*" + sandbox.failure.code + ".*" + sandbox.failure.owner));
   await goTo(page, "#/run");
   assert.equal(await page.locator("#sandboxes tbody tr").count(), (await world.api("/v1/sandboxes?scope=all")).length);
+});
+
+test("what is not there is said, once", async () => {
+  const context = await browser.newContext(), lost = await openPage(browser, world, { context });
+  await logIn(lost, world.planner);
+  await goTo(lost, "#/run/nothing");
+  assert.equal(await lost.locator("main > .notice.bad").count(), 1);
+  assert.match(await lost.textContent("main > .notice.bad"), /SANDBOX_NOT_FOUND.*croft sandbox list/);
+  await goTo(lost, "#/");
+  assert.equal(await lost.locator("main > .notice.bad").count(), 0);
+  await context.close();
 });
 
 test("capacity, forecast and what a change would do", async () => {

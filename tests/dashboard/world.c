@@ -9,13 +9,16 @@
  *   cordon N     node N takes nothing
  *   cut N        node N says no more
  *
- *   dashboard-world NODES STARTS DAYS   STARTS sandboxes run when it begins; over DAYS days before it use has grown
+ *   dashboard-world NODES STARTS DAYS PAST   STARTS sandboxes run when it begins; over DAYS days before it use has grown, and in each half
+ *                                            hour of the day before there were PAST starts, of which some failed
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "server/forecast.h"
+#include "server/rollups.h"
+#include "server/telemetry.h"
 #include "unit/test-api-rig.h"
 
 #define NODES_MAX 16
@@ -162,6 +165,46 @@ static void grow(int days)
 		forecast_look(rig.server->forecast, first_us + days * DAY_US);
 }
 
+/* One that began then; `roll` decides where it fails. */
+static void add_past(int64_t when_us, unsigned int roll)
+{
+	static const struct {
+		enum fail_stage stage;
+		enum fail_code code;
+		unsigned int in; /* one of so many */
+	} ends[] = { { STAGE_IMAGE, FAIL_IMAGE_FETCH_FAILED, 41 }, { STAGE_KERNEL, FAIL_GUEST_PANIC, 97 }, { STAGE_SETUP, FAIL_SETUP_FAILED, 23 } };
+	struct stage_fact fact = { .when_us = when_us, .n = 1, .attempt = 1, .tenant = "default", .pool = "default", .template_name = "base",
+		.vcpus = 2, .memory_mib = 1024, .sandbox = "", .trace = "", .node = nodes[roll % n_nodes].node, .version = "0.1.0" };
+
+	struct facts *facts = (struct facts *)(uintptr_t)telemetry_facts(rig.server->telemetry); /* as telemetry itself would */
+
+	for (fact.stage = STAGE_ADMIT; fact.stage <= STAGE_READY; fact.stage++) {
+		fact.outcome = took_us[fact.stage] || fact.stage < STAGE_ACCEPT ? RESULT_OK : RESULT_SKIPPED;
+		fact.took_us = took_us[fact.stage] * (80 + roll % 60) / 100 + 90;
+		for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+			if (fact.stage == ends[i].stage && roll % ends[i].in == 0) {
+				fact.outcome = RESULT_FAILED;
+				fact.code = ends[i].code;
+			}
+		rollups_add(rig.server->rollups, &fact);
+		facts_add(facts, &fact);
+		if (fact.outcome == RESULT_FAILED)
+			return;
+	}
+}
+
+static void add_pasts(unsigned int n)
+{
+	const int64_t now_us = clock_realtime_usec();
+	unsigned int roll = 1;
+
+	for (unsigned int half = 47; half >= 1 && n_nodes > 0; half--) /* the oldest first, as they were heard */
+		for (unsigned int i = 0; i < n; i++) {
+			roll = roll * 1103515245u + 12345u;
+			add_past(now_us - ((int64_t)half * 1800 - (int64_t)i * 1800 / n) * USEC_PER_SEC, roll >> 8);
+		}
+}
+
 static void new_key(const char *role, const char *more, char *ret, size_t size)
 {
 	char body[160];
@@ -175,6 +218,7 @@ static void new_key(const char *role, const char *more, char *ret, size_t size)
 }
 
 static int n_starts, n_days;
+static unsigned int n_past;
 
 START_TEST(world)
 {
@@ -187,6 +231,7 @@ START_TEST(world)
 		rig_expect(&rig, "POST", "/v1/pools", rig.keys.provider, "{\"name\":\"spare\",\"customer\":\"default\"}", 201, NULL);
 	for (size_t i = 0; i < n_nodes; i++)
 		join(i);
+	add_pasts(n_past);
 	grow(n_days);
 	for (int i = 0; i < n_starts; i++)
 		ck_assert_int_eq(create(), 201);
@@ -219,6 +264,7 @@ int main(int argc, char **argv)
 	n_nodes = argc > 1 ? MIN((size_t)atoi(argv[1]), NODES_MAX) : 0;
 	n_starts = argc > 2 ? atoi(argv[2]) : 0;
 	n_days = argc > 3 ? atoi(argv[3]) : 0;
+	n_past = argc > 4 ? (unsigned int)atoi(argv[4]) : 0;
 	tcase_add_test(tcase, world);
 	suite_add_tcase(suite, tcase);
 	srunner_set_fork_status(runner, CK_NOFORK);

@@ -5,8 +5,8 @@ import { spawn } from "node:child_process";
 import readline from "node:readline";
 import { chromium } from "playwright-core";
 
-export async function startWorld(nodes, starts, days) {
-  const child = spawn(process.env.CROFT_BIN + "/dashboard-world", [nodes, starts, days].map(String), { stdio: ["pipe", "pipe", "inherit"] });
+export async function startWorld(nodes, starts, days, past = 0) {
+  const child = spawn(process.env.CROFT_BIN + "/dashboard-world", [nodes, starts, days, past].map(String), { stdio: ["pipe", "pipe", "inherit"] });
   const lines = readline.createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const first = await lines.next();
   if (first.done) throw new Error("the world did not begin");

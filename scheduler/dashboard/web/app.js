@@ -58,7 +58,9 @@ function problem(error) {
   if (error.status === 401) return leave("The key is not valid any more.");
   const old = main.querySelector(":scope > .notice.bad");
   if (old) old.remove();
-  main.querySelector(".head")?.after(failureText(error)) ?? main.append(failureText(error));
+  const head = main.querySelector(".head");
+  if (head) head.after(failureText(error));
+  else main.append(failureText(error));
 }
 
 async function refresh() {

@@ -26,7 +26,7 @@ function forecastPlot(pool) {
   const one = pool.forecast.resources.find((resource) => resource.resource === pool.forecast.by) || pool.forecast.resources.find((resource) => resource.daily.some((v) => v !== null));
   if (!one || one.limit === 0 || one.daily.length < 2) return el("p", { class: "sub" }, "Use by day shows here from the second day on.");
   const last = Date.parse(one.last_day) / 1000, n = one.daily.length, grows = one.verdict === "grows";
-  const ahead = grows ? Math.min(60, Math.max(10, one.runs_out ? Math.ceil((Date.parse(one.runs_out) / 1000 - last) / DAY) + 5 : 20)) : 10;
+  const ahead = grows ? Math.min(200, Math.max(10, one.runs_out ? Math.ceil((Date.parse(one.runs_out) / 1000 - last) / DAY) + 5 : 20)) : 10;
   const times = Array.from({ length: n + ahead }, (_, i) => last + (i - n + 1) * DAY), unit = unitOf(one.resource);
   const line = (slope) => times.map((_, i) => (grows && i >= n - 1 ? one.level + slope * (i - n + 1) : null));
   return plot("Use of " + one.resource + " by day and its trend; the limit is " + unit(one.limit), times, [
@@ -44,6 +44,9 @@ function stops(pool) {
 }
 
 function poolCard(pool, shape) {
+  if (pool.nodes === 0)
+    return el("section", { class: "card", "data-pool": pool.pool }, el("h2", {}, "Pool " + pool.pool), el("p", { class: "sub" }, el("span", { class: "fits", value: pool.fits }, "Nothing fits: it has no node. "),
+      el("span", { class: "verdict", value: pool.forecast.verdict }, pool.change || "")));
   const rest = pool.if ? el("p", { class: "notice" }, "With the change: ", el("strong", { value: pool.if.fits + pool.if.waiting }, count(pool.if.fits + pool.if.waiting)), " fit, ", el("strong", { value: pool.if.more }, (pool.if.more >= 0 ? "+" : "") + count(pool.if.more)), ".") : null;
   return el("section", { class: "card", "data-pool": pool.pool }, el("h2", {}, "Pool " + pool.pool), el("div", { class: "pool-head" }, el("span", { class: "big fits", value: pool.fits }, count(pool.fits)), el("span", {}, "more of " + answers.shapeText(shape) + " fit now" + (pool.waiting ? ", " + count(pool.waiting) + " more when starts under way are over" : ""))),
     el("p", { class: "sub" }, el("span", { value: pool.fitting }, count(pool.fitting)) , " of " + count(pool.nodes) + " nodes take one; overcommit " + count(pool.overcommit_percent) + " %"), rest,

@@ -8,12 +8,11 @@ import { card, count, el, empty, gaps, nodeLink, owner, runLink, select, table, 
 const SHOWN = 200;
 
 function row(failure, isShort) {
+  const tags = [failure.saved ? [" ", el("span", { class: "tag warn", title: "A later attempt was ready: no caller saw it" }, "saved")] : null, failure.n > 1 ? " ×" + count(failure.n) : ""];
   return el("tr", { "data-trace": failure.trace, "data-code": failure.code },
-    el("td", {}, time(failure.when)), el("td", { class: "key" }, failure.stage), el("td", {}, el("code", { title: failure.remedy }, failure.code), failure.saved ?
-      [" ", el("span", { class: "tag warn", title: "A later attempt was ready: no caller saw it" }, "saved")] : null, failure.n > 1 ? " ×" + count(failure.n) : ""),
-    el("td", {}, owner(failure.owner)),
-    isShort ? null : el("td", {}, failure.component), el("td", {}, runLink(failure.sandbox || failure.trace)), isShort ? null : [el("td", {}, nodeLink(failure.node)),
-      el("td", {}, failure.pool || "–"), el("td", {}, failure.tenant || "–"), el("td", { class: "wrap" }, failure.remedy)]);
+    el("td", {}, time(failure.when)), el("td", { class: "key" }, failure.stage), el("td", { class: isShort ? "" : "wrap" }, el("code", { title: failure.remedy }, failure.code), tags, isShort ? null : el("div", { class: "sub" }, failure.remedy)),
+    el("td", {}, owner(failure.owner), isShort ? null : el("div", { class: "sub" }, failure.component)), el("td", {}, runLink(failure.sandbox || failure.trace)),
+    isShort ? null : [el("td", {}, nodeLink(failure.node)), el("td", {}, failure.pool || "–"), el("td", {}, failure.tenant || "–")]);
 }
 
 export function feedRows(list, isShort) {
@@ -32,7 +31,7 @@ export function show(main, ctx, arg) {
 
   function draw() {
     const rows = feedRows(shown());
-    feed.replaceChildren(rows.length ? table("Failures, the latest first", ["When", "Stage", "Code", "Whose", "Component", "Run", "Node", "Pool", "Tenant", "What to do"], rows, { id: "feed" }) :
+    feed.replaceChildren(rows.length ? table("Failures, the latest first", ["When", "Stage", "Code, and what to do", "Whose", "Run", "Node", "Pool", "Tenant"], rows, { id: "feed" }) :
       empty(chosen ? "Nothing of this owner" : "Nothing failed", "Failures appear here as they happen."));
   }
 

@@ -53,7 +53,7 @@ export function show(main, ctx) {
         ctx.canWatch ? get("/v1/fleet?limit=0") : null]);
       const isEmpty = fleet && fleet.sums.nodes === 0;
       ctx.age(stages.as_of);
-      note.replaceChildren(...gaps(stages, "The figures are of what is left."));
+      note.replaceChildren(...gaps(stages, "The figures are of what is left."), ...gaps(failed, "Failures by owner lack the older ones."));
       none.replaceChildren(...(isEmpty ? [el("section", { class: "card" }, nothing(ctx))] : []));
       work.hidden = isEmpty && stages.product === null && failed.failures.length === 0;
       top.replaceChildren(...[answers.product(stages), answers.weakest(stages), capacity && answers.fits(capacity), capacity && answers.runsOut(capacity),
