@@ -17,7 +17,7 @@
 struct totals {
 	uint64_t seeds, faults, violations, steps, creates, acks, deletes, claims, claims_refused;
 	uint64_t leases_over, replaced, resumed, pauses, wakes, killed_pausing, killed_waking, snapshots, forks, begun, splits;
-	uint64_t deletes_in[SANDBOX_STATE_MAX_];
+	uint64_t deletes_in[SANDBOX_STATE_MAX_], met[FAULT_MAX_];
 };
 
 static void run_seed(uint64_t seed, bool heal, bool verbose, struct totals *totals)
@@ -54,6 +54,8 @@ static void run_seed(uint64_t seed, bool heal, bool verbose, struct totals *tota
 	totals->splits += sim->splits;
 	for (unsigned int i = 0; i < SANDBOX_STATE_MAX_; i++)
 		totals->deletes_in[i] += sim->deletes_in[i];
+	for (unsigned int i = 0; i < FAULT_MAX_; i++)
+		totals->met[i] += sim->met[i];
 	if (sim->violations)
 		printf("seed %llu failed: run again with --seed %llu --verbose\n",
 			(unsigned long long)seed, (unsigned long long)seed);
@@ -116,13 +118,19 @@ static int run(uint64_t first, uint64_t last, const char *kept, bool heal, bool 
 	return planted == found ? 0 : 1;
 }
 #else
-/* A long run that never deleted in some state has not shown that DELETE works there. */
+/* A long run that never deleted in some state has not shown that DELETE works there, nor one without a kind of fault what
+ * that does. */
 static bool covered(const struct totals *totals)
 {
 	for (unsigned int i = SANDBOX_PLACING; i <= SANDBOX_STOPPING; i++)
 		if (totals->deletes_in[i] == 0) {
 			printf("no DELETE met a sandbox in %s\n",
 				sandbox_state_name((enum sandbox_state)i));
+			return totals->seeds < COVERING_SEEDS;
+		}
+	for (unsigned int i = 0; i < FAULT_MAX_; i++)
+		if (totals->met[i] == 0) {
+			printf("no fault of the kind: %s\n", sim_fault_names[i]);
 			return totals->seeds < COVERING_SEEDS;
 		}
 	return totals->seeds < COVERING_SEEDS ||

@@ -533,6 +533,7 @@ static bool perform(struct sim *sim, struct sim_node *node, const struct sv_acti
 		const struct sv_action *action = &actions->items[i];
 
 		if (sim_chance(sim, action->type == SV_DO_JOURNAL_WRITE ? 8 : 1)) {
+			sim->met[FAULT_BETWEEN_ACTS]++;
 			sim_log(sim, "FAULT node %d agent killed between two actions",
 				node->number);
 			return false;

@@ -182,6 +182,7 @@ static void commit_failed(struct sim *sim)
 	struct fleet_event event = { .type = FLEET_COMMIT_FAILED };
 	struct sim_batch *batch;
 
+	sim->met[FAULT_COMMIT_FAILED]++;
 	sim_log(sim, "commit failed");
 	(void)err_set(&err, FAIL_STORE_FAILED, 0, "The write failed.");
 	for (batch = sim->scheduler.first; batch; batch = batch->next)
@@ -199,13 +200,15 @@ static void commit_failed(struct sim *sim)
 static void plan_commit(struct sim *sim)
 {
 	struct sim_scheduler *scheduler = &sim->scheduler;
-	int64_t in = sim_chance(sim, 10) ? sim_between(sim, 100 * USEC_PER_MSEC, 3 * USEC_PER_SEC)
-					 : sim_between(sim, 500, 8 * USEC_PER_MSEC);
+	const bool is_slow = sim_chance(sim, 10);
+	int64_t in = is_slow ? sim_between(sim, 100 * USEC_PER_MSEC, 3 * USEC_PER_SEC)
+			     : sim_between(sim, 500, 8 * USEC_PER_MSEC);
 	struct sim_event *event;
 
 	if (scheduler->commit_planned || !scheduler->first)
 		return;
 	scheduler->commit_planned = true;
+	sim->met[FAULT_COMMIT_SLOW] += is_slow;
 	event = sim_plan(sim, SIM_COMMIT, in, 0);
 	event->life = scheduler->life;
 }
@@ -481,6 +484,7 @@ void scheduler_crash(struct sim *sim)
 	for (struct sim_batch *batch = scheduler->first; batch && rng_below(&sim->rng, 2);
 		batch = batch->next)
 		make_durable(sim, &batch->actions);
+	sim->met[FAULT_COMMIT_LOST] += scheduler->first != NULL;
 	drop_batches(sim);
 	check_acked(sim);
 	scheduler->fleet = fleet_free(scheduler->fleet);

@@ -71,6 +71,14 @@ struct result {
 	bool answer;                   /* SNAPSHOT_DROPPED */
 };
 
+/* What the world does to the fleet: a run of many seeds that lacks one of these has shown nothing about it. */
+enum sim_fault {
+	FAULT_DROPPED, FAULT_DOUBLED, FAULT_OVERTAKEN, FAULT_CUT, FAULT_DEAF, FAULT_AGENT_KILLED, FAULT_REBOOTED, FAULT_VM_KILLED,
+	FAULT_DISCONNECTED, FAULT_NODE_CLOCK, FAULT_SCHEDULER_KILLED, FAULT_ALL_KILLED, FAULT_OLD_LEADER, FAULT_NODE_FULL,
+	FAULT_STORE_FULL, FAULT_SCHEDULER_CLOCK, FAULT_HALF_CUT, FAULT_DRAINED, FAULT_CORDONED, FAULT_CUT_AND_KILLED,
+	FAULT_STALLED, FAULT_BETWEEN_ACTS, FAULT_COMMIT_SLOW, FAULT_COMMIT_FAILED, FAULT_COMMIT_LOST, FAULT_MAX_
+};
+
 struct sim_event {
 	int64_t at_usec;
 	uint64_t order;
@@ -240,6 +248,7 @@ struct sim {
 	struct kept *kept;
 	uint64_t snapshots, forks, begun;
 	uint64_t splits; /* hellos that the copy refused */
+	uint64_t met[FAULT_MAX_]; /* how often each kind of fault was */
 	uint64_t steps, faults, violations, creates, acks, deletes;
 	uint64_t claims, claims_refused;
 	uint64_t leases_over, replaced, resumed, pauses, wakes;
@@ -251,6 +260,7 @@ struct sim {
 };
 
 /* ---- world.c ---- */
+extern const char *const sim_fault_names[FAULT_MAX_];
 struct sim_event *sim_plan(struct sim *sim, enum sim_event_type type, int64_t in_usec, int node);
 bool sim_chance(struct sim *sim, uint64_t permille); /* of a fault: false after the chaos; counts */
 int64_t sim_between(struct sim *sim, int64_t low, int64_t high);

@@ -134,9 +134,10 @@ struct truth *sim_truth(struct sim *sim, const char *id)
 /* Each packet takes its own time, so packets overtake each other; some are late, lost, or come twice. */
 static int64_t latency(struct sim *sim)
 {
-	if (sim_chance(sim, 5))
-		return sim_between(sim, 200 * USEC_PER_MSEC, 6 * USEC_PER_SEC);
-	return sim_between(sim, 200, sim_is_chaos(sim) ? 60 * USEC_PER_MSEC : 2 * USEC_PER_MSEC);
+	if (!sim_chance(sim, 5))
+		return sim_between(sim, 200, sim_is_chaos(sim) ? 60 * USEC_PER_MSEC : 2 * USEC_PER_MSEC);
+	sim->met[FAULT_OVERTAKEN]++;
+	return sim_between(sim, 200 * USEC_PER_MSEC, 6 * USEC_PER_SEC);
 }
 
 static struct bytes bytes_copy(struct bytes bytes)
@@ -157,10 +158,15 @@ static void transmit(
 					  : sim->nodes[node].cut_until_usec;
 	unsigned int copies = 1;
 
-	if (sim->now_usec < cut || sim_chance(sim, 25))
+	if (sim->now_usec < cut) {
 		copies = 0;
-	else if (sim_chance(sim, 25))
+	} else if (sim_chance(sim, 25)) {
+		copies = 0;
+		sim->met[FAULT_DROPPED]++;
+	} else if (sim_chance(sim, 25)) {
 		copies = 2;
+		sim->met[FAULT_DOUBLED]++;
+	}
 	for (unsigned int i = 0; i < copies; i++) {
 		int64_t in = latency(sim);
 		struct sim_event *event = sim_plan(sim, type, in, node);
@@ -187,6 +193,34 @@ void sim_to_node(struct sim *sim, int node, uint64_t conn, struct bytes bytes)
 
 /* ---- faults ---- */
 
+const char *const sim_fault_names[FAULT_MAX_] = {
+	[FAULT_DROPPED] = "message dropped",
+	[FAULT_DOUBLED] = "message doubled",
+	[FAULT_OVERTAKEN] = "message overtaken by later ones",
+	[FAULT_CUT] = "two-way cut",
+	[FAULT_DEAF] = "one-way cut",
+	[FAULT_AGENT_KILLED] = "agent killed",
+	[FAULT_REBOOTED] = "host rebooted",
+	[FAULT_VM_KILLED] = "VM killed",
+	[FAULT_DISCONNECTED] = "connection lost",
+	[FAULT_NODE_CLOCK] = "a node's clock jumped",
+	[FAULT_SCHEDULER_KILLED] = "scheduler killed",
+	[FAULT_ALL_KILLED] = "scheduler and all agents killed",
+	[FAULT_OLD_LEADER] = "old leader spoke",
+	[FAULT_NODE_FULL] = "node's disk full",
+	[FAULT_STORE_FULL] = "store's disk full",
+	[FAULT_SCHEDULER_CLOCK] = "scheduler's clock jumped",
+	[FAULT_HALF_CUT] = "half of the nodes cut",
+	[FAULT_DRAINED] = "node drained",
+	[FAULT_CORDONED] = "node cordoned",
+	[FAULT_CUT_AND_KILLED] = "node cut and its agent killed",
+	[FAULT_STALLED] = "scheduler stalled",
+	[FAULT_BETWEEN_ACTS] = "agent killed between two acts",
+	[FAULT_COMMIT_SLOW] = "slow commit",
+	[FAULT_COMMIT_FAILED] = "failed commit",
+	[FAULT_COMMIT_LOST] = "commit lost with its scheduler",
+};
+
 /* A scheduler that was replaced and does not know it orders the end of a sandbox. */
 static void old_leader_speaks(struct sim *sim)
 {
@@ -203,6 +237,7 @@ static void old_leader_speaks(struct sim *sim)
 	}
 	if (!vm)
 		return;
+	sim->met[FAULT_OLD_LEADER]++;
 	sim_log(sim, "FAULT an old leader destroys %s on node %d", vm->sandbox, node->number);
 	memcpy(send.destroy.sandbox, vm->sandbox, sizeof(send.destroy.sandbox));
 	memcpy(send.destroy.operation, vm->sandbox, sizeof(send.destroy.operation));
@@ -215,6 +250,7 @@ static void old_leader_speaks(struct sim *sim)
  * goes back. What ends a VM there in time is its VMM alone. */
 static void cut_and_killed(struct sim *sim, struct sim_node *node)
 {
+	sim->met[FAULT_CUT_AND_KILLED]++;
 	sim_log(sim, "FAULT node %d cut, its agent killed, its wall clock set back", node->number);
 	node->cut_until_usec =
 		MIN(sim->now_usec + sim_between(sim, 40, 70) * USEC_PER_SEC, CHAOS_USEC);
@@ -236,36 +272,44 @@ static void fault(struct sim *sim)
 	switch (rng_below(&sim->rng, 21)) {
 	case 0:
 	case 1:
+		sim->met[FAULT_CUT]++;
 		sim_log(sim, "FAULT node %d cut", node->number);
 		node->cut_until_usec = MIN(sim->now_usec + length, CHAOS_USEC);
 		break;
 	case 2:
+		sim->met[FAULT_DEAF]++;
 		sim_log(sim, "FAULT node %d deaf", node->number);
 		node->deaf_until_usec = MIN(sim->now_usec + length, CHAOS_USEC);
 		break;
 	case 3:
 	case 4:
+		sim->met[FAULT_AGENT_KILLED] += node->core != NULL;
 		sim_log(sim, "FAULT node %d agent killed", node->number);
 		node_crash(sim, node);
 		break;
 	case 5:
+		sim->met[FAULT_REBOOTED]++;
 		sim_log(sim, "FAULT node %d host rebooted", node->number);
 		node_reboot(sim, node);
 		break;
 	case 6:
+		sim->met[FAULT_VM_KILLED] += node->vms != NULL;
 		sim_log(sim, "FAULT node %d VM killed", node->number);
 		node_hurt_vm(sim, node);
 		break;
 	case 7:
+		sim->met[FAULT_DISCONNECTED] += node->conn != 0;
 		sim_log(sim, "FAULT node %d connection lost", node->number);
 		node_disconnect(sim, node);
 		break;
 	case 8:
+		sim->met[FAULT_NODE_CLOCK]++;
 		sim_log(sim, "FAULT node %d wall clock jumps", node->number);
 		node->real_offset += sim_between(sim, -1, 1) * 2 * 365 * 86400 * USEC_PER_SEC +
 				     sim_between(sim, -600, 600) * USEC_PER_SEC;
 		break;
 	case 9:
+		sim->met[FAULT_SCHEDULER_KILLED] += sim->scheduler.fleet != NULL;
 		sim_log(sim, "FAULT scheduler killed");
 		scheduler_crash(sim);
 		break;
@@ -273,26 +317,31 @@ static void fault(struct sim *sim)
 		old_leader_speaks(sim);
 		break;
 	case 13:
+		sim->met[FAULT_NODE_FULL]++;
 		sim_log(sim, "FAULT node %d has no space", node->number);
 		node->full_until_usec = MIN(sim->now_usec + length, CHAOS_USEC);
 		break;
 	case 14:
+		sim->met[FAULT_STORE_FULL]++;
 		sim_log(sim, "FAULT the store has no space");
 		sim->scheduler.full_until_usec = MIN(sim->now_usec + length / 8, CHAOS_USEC);
 		break;
 	case 15:
+		sim->met[FAULT_SCHEDULER_CLOCK]++;
 		sim_log(sim, "FAULT scheduler's wall clock jumps");
 		sim->scheduler.real_offset +=
 			sim_between(sim, -1, 1) * 2 * 365 * DAY_USEC +
 			sim_between(sim, -600, 600) * USEC_PER_SEC;
 		break;
 	case 16:
+		sim->met[FAULT_HALF_CUT]++;
 		sim_log(sim, "FAULT half of the nodes are cut");
 		for (int i = 0; i < sim->n_nodes; i += 2)
 			sim->nodes[(node->number + i) % sim->n_nodes].cut_until_usec =
 				MIN(sim->now_usec + length, CHAOS_USEC);
 		break;
 	case 17:
+		sim->met[FAULT_DRAINED]++;
 		scheduler_drain(sim, node->number);
 		break;
 	case 19:
@@ -300,12 +349,14 @@ static void fault(struct sim *sim)
 		cut_and_killed(sim, node);
 		break;
 	case 18:
+		sim->met[FAULT_CORDONED]++;
 		sim_log(sim, "FAULT node %d is cordoned, another is not any more", node->number);
 		scheduler_set_fact(sim, node->number, NODE_CORDONED, true);
 		scheduler_set_fact(sim, (node->number + 3) % sim->n_nodes, NODE_CORDONED, false);
 		scheduler_set_fact(sim, (node->number + 5) % sim->n_nodes, NODE_DRAINING, false);
 		break;
 	case 10:
+		sim->met[FAULT_ALL_KILLED]++;
 		sim_log(sim, "FAULT scheduler and all agents killed");
 		scheduler_crash(sim);
 		for (int i = 0; i < sim->n_nodes; i++)
@@ -313,6 +364,7 @@ static void fault(struct sim *sim)
 		break;
 	default:
 		if (sim->scheduler.fleet && sim->scheduler.stalled_until_usec <= sim->now_usec) {
+			sim->met[FAULT_STALLED]++;
 			sim_log(sim, "FAULT scheduler stalls");
 			sim->scheduler.stalled_since_usec = sim->now_usec;
 			sim->scheduler.stalled_until_usec =
