@@ -92,6 +92,8 @@ static void write_fleet(FILE *out, const struct server *server)
 			counts.sandboxes[i]);
 	gauge(out, "croft_queued", "Requests that wait for room.", counts.queued);
 	gauge(out, "croft_store_waiting", "Batches not yet durable.", store_waiting(server->store));
+	gauge(out, "croft_store_wal_bytes", "The store's write-ahead log; over 64 MiB somebody reads the file for long.",
+		store_log_bytes(server->store));
 	gauge(out, "croft_store_failed", "1 while the store cannot be written.",
 		shell_failure(server->shell) ? 1 : 0);
 	gauge(out, "croft_relay_open_streams", "Calls under way to sandboxes.",

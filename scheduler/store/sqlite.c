@@ -14,6 +14,8 @@
 #define BUSY_STEPS 1000 /* of BUSY_STEP_USEC; nobody else should write: the directory is locked */
 #define BUSY_STEP_USEC 1000
 #define CHECKPOINT_FRAMES 1000
+/* Of a log that was held open by somebody's long read: what is larger is given back when it begins anew. */
+#define LOG_LIMIT "8388608"
 #define PAGE_SIZE 4096
 
 enum statement {
@@ -237,6 +239,8 @@ static int prepare_connection(
 		r = exec(db, "PRAGMA trusted_schema=OFF", reterr);
 	if (r == 0)
 		r = exec(db, "PRAGMA wal_autocheckpoint=0", reterr);
+	if (r == 0)
+		r = exec(db, "PRAGMA journal_size_limit=" LOG_LIMIT, reterr);
 	if (r == 0)
 		r = sqlite_db_limit(db, config->max_bytes, reterr);
 	if (r < 0)

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/queue.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -60,6 +62,7 @@ struct store {
 	bool tight;         /* the reserve is in use */
 	bool wants_reserve; /* store_tend() */
 	struct err failure;
+	uint64_t log_bytes;
 
 	/* of the loop thread alone */
 	size_t n_waiting;
@@ -175,6 +178,15 @@ static void batch_free(struct batch *batch)
 	free(batch);
 }
 
+static uint64_t log_size(const struct store *store)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	(void)snprintf(path, sizeof(path), "%.4000s/store.db-wal", store->dir);
+	return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
 static void *writer(void *user)
 {
 	struct store *store = user;
@@ -184,6 +196,7 @@ static void *writer(void *user)
 	(void)pthread_mutex_lock(&store->lock);
 	for (;;) {
 		struct err failure = store->failure;
+		uint64_t log_bytes;
 		size_t n;
 
 		n = take_group(store, group);
@@ -221,7 +234,9 @@ static void *writer(void *user)
 			(void)pthread_mutex_unlock(
 				&store->lock); /* results are out: nobody waits for this */
 			sqlite_db_checkpoint(store->db);
+			log_bytes = log_size(store);
 			(void)pthread_mutex_lock(&store->lock);
+			store->log_bytes = log_bytes;
 		}
 		store->writing = false;
 		(void)pthread_cond_broadcast(&store->answer);
@@ -540,6 +555,16 @@ int store_load(
 size_t store_waiting(const struct store *store)
 {
 	return store->n_waiting;
+}
+
+uint64_t store_log_bytes(struct store *store)
+{
+	uint64_t bytes;
+
+	(void)pthread_mutex_lock(&store->lock);
+	bytes = store->log_bytes;
+	(void)pthread_mutex_unlock(&store->lock);
+	return bytes;
 }
 
 const struct err *store_failure(const struct store *store)

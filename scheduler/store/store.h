@@ -97,6 +97,8 @@ int store_load(
 
 /* Batches and reads that were handed over and not yet answered. */
 size_t store_waiting(const struct store *store);
+/* What the write-ahead log took on the disk after the last batch. It grows while another process reads for long. */
+uint64_t store_log_bytes(struct store *store);
 /* The failure that holds all writes; NULL when there is none. */
 const struct err *store_failure(const struct store *store);
 

@@ -480,27 +480,72 @@ START_TEST(test_full_then_recovered)
 }
 END_TEST
 
+/* Writes a record of a megabyte so many times. */
+static void store_fill(struct fixture *f, int times)
+{
+	struct err err = ERR_NULL;
+	char *big = calloc(1, 1000001);
+
+	ck_assert_ptr_nonnull(big);
+	memset(big, 'x', 1000000);
+	for (int i = 0; i < times; i++) {
+		struct store_op op = put("big", big, STORE_ANY);
+
+		ck_assert_int_eq(store_commit_wait(f->store, &op, 1, &err), 0);
+	}
+	free(big);
+}
+
 /* The log is moved into the database by the writer's own checkpoints: it does not grow for ever. */
 START_TEST(test_log_is_bounded)
 {
 	struct fixture f;
-	struct err err = ERR_NULL;
 	struct stat st;
-	char path[128], *big = calloc(1, 1000001);
+	char path[128];
 
-	ck_assert_ptr_nonnull(big);
-	memset(big, 'x', 1000000);
 	setup(&f);
-	for (int i = 0; i < 40; i++) {
-		struct store_op op = put("big", big, STORE_ANY);
-
-		ck_assert_int_eq(store_commit_wait(f.store, &op, 1, &err), 0);
-	}
+	store_fill(&f, 40);
 	(void)snprintf(path, sizeof(path), "%s/store.db-wal", f.dir);
 	ck_assert_int_eq(stat(path, &st), 0);
 	ck_assert_int_lt(st.st_size, 12 * 1000 * 1000);
 	ck_assert_uint_eq(st.st_mode & 0777, 0600);
-	free(big);
+	teardown(&f);
+}
+END_TEST
+
+static off_t log_file(const struct fixture *f)
+{
+	struct stat st;
+	char path[128];
+
+	(void)snprintf(path, sizeof(path), "%s/store.db-wal", f->dir);
+	ck_assert_int_eq(stat(path, &st), 0);
+	return st.st_size;
+}
+
+/* R187: somebody's read of the file lasts, and the log grows as long; then it gives back what it took. */
+START_TEST(test_a_long_read_ends_and_so_does_the_log)
+{
+	struct fixture f;
+	sqlite3 *reader = NULL;
+	char path[128];
+
+	setup(&f);
+	store_fill(&f, 2);
+	(void)snprintf(path, sizeof(path), "%s/store.db", f.dir);
+	ck_assert_int_eq(sqlite3_open_v2(path, &reader, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+	ck_assert_int_eq(sqlite3_exec(reader, "BEGIN; SELECT count(*) FROM record", NULL, NULL, NULL), SQLITE_OK);
+	store_fill(&f, 70);
+	ck_assert_int_gt(log_file(&f), 64 << 20);
+	for (int i = 0; i < 500 && store_log_bytes(f.store) <= 64 << 20; i++)
+		(void)usleep(10000); /* it is counted after the answer */
+	ck_assert_uint_gt(store_log_bytes(f.store), 64 << 20);
+	ck_assert_int_eq(sqlite3_close(reader), SQLITE_OK);
+	store_fill(&f, 6);
+	ck_assert_int_lt(log_file(&f), 12 * 1000 * 1000);
+	for (int i = 0; i < 500 && store_log_bytes(f.store) >= 12 * 1000 * 1000; i++)
+		(void)usleep(10000);
+	ck_assert_uint_lt(store_log_bytes(f.store), 12 * 1000 * 1000);
 	teardown(&f);
 }
 END_TEST
@@ -525,6 +570,7 @@ int main(void)
 	tcase_add_test(tc, test_garbage_is_corrupt);
 	tcase_add_test(tc, test_full_then_recovered);
 	tcase_add_test(tc, test_log_is_bounded);
+	tcase_add_test(tc, test_a_long_read_ends_and_so_does_the_log);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);
 }
