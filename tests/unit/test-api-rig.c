@@ -124,6 +124,8 @@ static void on_done(struct http_call *call, const struct err *err, void *user)
 	COPY(answer->traceparent, header ? header : "");
 	header = http_call_header(call, "x-next-token");
 	COPY(answer->next, header ? header : "");
+	header = http_call_header(call, "x-croft-as-of");
+	COPY(answer->as_of, header ? header : "");
 	header = http_call_header(call, "x-ratelimit-limit");
 	COPY(answer->limit, header ? header : "");
 	header = http_call_header(call, "x-ratelimit-remaining");

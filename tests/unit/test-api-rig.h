@@ -49,6 +49,7 @@ struct answer {
 	size_t size;
 	char traceparent[TRACEPARENT_SIZE];
 	char next[64]; /* x-next-token */
+	char as_of[40]; /* x-croft-as-of */
 	char limit[16], left[16], retry[16]; /* X-RateLimit-Limit, -Remaining, Retry-After */
 	char policy[512], etag[80], location[64]; /* Content-Security-Policy, ETag, Location */
 	bool begun, done;

@@ -198,6 +198,39 @@ START_TEST(test_every_route_as_every_role_of_another_customer)
 END_TEST
 
 /* ---- keys ---- */
+/* Whatever answers with a list says how old that is, to whoever may see it. */
+START_TEST(test_every_list_says_how_old_it_is)
+{
+	struct rig rig;
+	struct fake_node node;
+	unsigned int lists = 0;
+
+	rig_open(&rig);
+	node_join(&node, &rig);
+	for (size_t i = 0; i < api_routes_count; i++) {
+		const struct api_route *route = &api_routes[i];
+		const char *const keys[] = { rig.keys.provider, rig.stranger };
+
+		for (size_t k = 0; k < ARRAY_LEN(keys); k++) {
+			struct answer answer;
+
+			if (strcmp(route->method, "GET") != 0 || strchr(route->pattern, '{') || route->handle == api_events)
+				continue;
+			answer = rig_call(&rig, "GET", route->pattern, keys[k], NULL);
+			if (json_is_array(answer.json)) {
+				lists += k == 0;
+				ck_assert_msg(strlen(answer.as_of) == strlen("2026-01-01T00:00:00.000Z"), "GET %s: '%s'", route->pattern,
+					answer.as_of);
+			}
+			answer_free(&answer);
+		}
+	}
+	ck_assert_uint_ge(lists, 9);
+	node_close(&node);
+	rig_close(&rig);
+}
+END_TEST
+
 START_TEST(test_keys_live_and_die)
 {
 	struct rig rig;
@@ -621,6 +654,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_every_route_as_every_role_of_another_customer);
+	tcase_add_test(tc, test_every_list_says_how_old_it_is);
 	tcase_add_test(tc, test_keys_live_and_die);
 	tcase_add_test(tc, test_revoked_tenants_and_customers);
 	tcase_add_test(tc, test_pools_and_whose_a_failure_is);

@@ -425,6 +425,35 @@ START_TEST(test_never_replaced_by_default) /* R013 */
 }
 END_TEST
 
+/* R011: of 90 s that a node is cut off, where its pool waits for 300, nobody notices more than that nothing is placed there. */
+START_TEST(test_a_short_cut_disturbs_nothing)
+{
+	bool was[NODE_LINK_MAX_] = { false };
+	struct fleet_node_view view;
+	uint64_t generation;
+
+	rig.pool.lost_after_usec = 300 * USEC_PER_SEC;
+	feed((struct fleet_event){ .type = FLEET_LOAD_POOL, .pool = &rig.pool });
+	run_one();
+	generation = rig.generation;
+	rig.silent[index_of(rig.node)] = true;
+	for (int second = 0; second < 100; second++) {
+		if (second == 90)
+			rig.silent[index_of(rig.node)] = false;
+		pass(1);
+		ck_assert_int_eq(fleet_node_get(rig.fleet, rig.node, &view), 0);
+		was[view.link] = true;
+	}
+	ck_assert_int_eq(view.link, NODE_READY);
+	ck_assert(was[NODE_SUSPECT] && !was[NODE_LOST] && !was[NODE_JOINING] && !was[NODE_REMOVED]);
+	report_of(rig.node, generation, REPORT_RUNNING, FAIL_NONE);
+	ck_assert_int_eq(state(), SANDBOX_RUNNING);
+	ck_assert_uint_eq(rig.generation, generation);
+	ck_assert_uint_eq(rig.n_creates, 1);
+	ck_assert_uint_eq(rig.n_destroys, 0);
+}
+END_TEST
+
 START_TEST(test_replaced_on_loss)
 {
 	char first[ID_SIZE], id[ID_SIZE];
@@ -893,6 +922,7 @@ int main(void)
 	tcase_add_test(tc, test_drain_moves_a_start);
 	tcase_add_test(tc, test_drain_is_taken_back);
 	tcase_add_test(tc, test_never_replaced_by_default);
+	tcase_add_test(tc, test_a_short_cut_disturbs_nothing);
 	tcase_add_test(tc, test_replaced_on_loss);
 	tcase_add_loop_test(tc, test_not_replaced_without_leases, 0, 2);
 	tcase_add_loop_test(tc, test_a_grant_may_be_the_last_word, 0, 2);
