@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "memory.h"
 
 #define CID_GUEST_MIN 3u
 #define PORT_DIGITS 10u /* of the longest "_<port>" after its underscore */
@@ -22,7 +21,9 @@
 void config_init(struct vm_config *config)
 {
 	*config = (struct vm_config) { .kvm_fd = -1, .kernel_fd = -1, .initramfs_fd = -1, .console_fd = -1,
-		.vsock_fd = -1, .tap_fd = -1, .state_fd = -1, .memory_fd = -1 };
+		.vsock_fd = -1, .tap_fd = -1, .state_fd = -1, .memory_fd = -1, .pagemap_fd = -1 };
+	for (unsigned int i = 0; i < MEMORY_LAYERS_MAX; i++)
+		config->layer_fds[i] = -1;
 	for (unsigned int i = 0; i < CONFIG_DISKS_MAX; i++)
 		config->disks[i].fd = -1;
 }
@@ -37,6 +38,8 @@ void config_deinit(struct vm_config *config)
 	(void) fd_close(config->tap_fd);
 	(void) fd_close(config->state_fd);
 	(void) fd_close(config->memory_fd);
+	for (unsigned int i = 0; i < MEMORY_LAYERS_MAX; i++)
+		(void) fd_close(config->layer_fds[i]);
 	for (unsigned int i = 0; i < CONFIG_DISKS_MAX; i++)
 		(void) fd_close(config->disks[i].fd);
 	free(config->cmdline);

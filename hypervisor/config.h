@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/util.h"
 #include "boot/cmdline.h"
+#include "memory.h"
 #include "virtio/net.h"
 
 #define CONFIG_VCPUS_MAX 32
@@ -44,6 +45,10 @@ struct vm_config {
 	int64_t lease_until_usec;        /* CLOCK_BOOTTIME; 0: lease_ms from the start */
 	bool is_restore;                 /* memory and state come from a snapshot: no kernel, initramfs, command line */
 	int state_fd, memory_fd;         /* -1 otherwise */
+	bool is_forked;                  /* they are another VM's, which runs on: sealed */
+	unsigned int n_layers;           /* over memory_fd */
+	int layer_fds[MEMORY_LAYERS_MAX];
+	int pagemap_fd;                  /* borrowed; -1: none */
 	char *cmdline;                   /* the caller's part; owned */
 };
 

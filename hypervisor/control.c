@@ -97,10 +97,13 @@ static size_t take_guest(const Croft__VmmStart *start, struct vm_config *config,
 {
 	config->kvm_fd = TAKE_FD(fds[0]);
 	config->is_restore = start->restore;
+	config->is_forked = start->forked;
 	if (start->restore) {
 		config->state_fd = TAKE_FD(fds[1]);
 		config->memory_fd = TAKE_FD(fds[2]);
-		return 3;
+		for (; config->n_layers < start->layers; config->n_layers++)
+			config->layer_fds[config->n_layers] = TAKE_FD(fds[3 + config->n_layers]);
+		return 3 + config->n_layers;
 	}
 	config->kernel_fd = TAKE_FD(fds[1]);
 	if (!start->has_initramfs)
@@ -113,7 +116,7 @@ static size_t take_guest(const Croft__VmmStart *start, struct vm_config *config,
 static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, struct vm_config *config,
 	struct err *reterr)
 {
-	size_t need = 2 + (start->has_initramfs || start->restore ? 1u : 0u) + start->n_disks + (start->vsock ? 1u : 0u) +
+	size_t need = 2 + (start->has_initramfs || start->restore ? 1u : 0u) + start->layers + start->n_disks + (start->vsock ? 1u : 0u) +
 		(start->has_console ? 1u : 0u) + (start->net ? 1u : 0u);
 	size_t at = 0;
 	int r;
@@ -128,6 +131,10 @@ static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, stru
 		return invalid(reterr, "more than 8 disks");
 	if (start->restore && (start->has_initramfs || *start->cmdline))
 		return invalid(reterr, "a restored VM has no initramfs and no command line");
+	if (start->layers > MEMORY_LAYERS_MAX)
+		return invalid(reterr, "more than 8 layers of memory");
+	if (!start->restore && (start->layers > 0 || start->forked))
+		return invalid(reterr, "layers are a restored VM's");
 	if (n_fds != need) {
 		(void) invalid(reterr, "the number of descriptors does not fit the request");
 		err_add(reterr, "have", "%zu", n_fds);
@@ -207,6 +214,9 @@ static int decode_body(const Croft__VmmRequest *message, int *fds, size_t n_fds,
 			return invalid(reterr, "a snapshot comes with two descriptors");
 		ret->state_fd = TAKE_FD(fds[0]);
 		ret->memory_fd = TAKE_FD(fds[1]);
+		return 0;
+	case CROFT__VMM_REQUEST__BODY_FORK:
+		ret->kind = CONTROL_FORK;
 		return 0;
 	default:
 		return invalid(reterr, "no known body");
@@ -512,6 +522,18 @@ static size_t pack_event(Croft__VmmEvent *event, uint8_t *buf)
 	message.body_case = CROFT__VMM_MESSAGE__BODY_EVENT;
 	message.event = event;
 	return pack_message(&message, buf);
+}
+
+size_t control_encode_forked(uint64_t id, unsigned int layers, uint64_t copied_pages, uint8_t *buf)
+{
+	Croft__VmmResponse response = CROFT__VMM_RESPONSE__INIT;
+	Croft__VmmForked out = CROFT__VMM_FORKED__INIT;
+
+	out.layers = layers;
+	out.copied_pages = copied_pages;
+	response.id = id;
+	response.forked = &out;
+	return pack_response(&response, buf);
 }
 
 size_t control_encode_event(enum vm_event event, int64_t monotonic_usec, uint8_t *buf)

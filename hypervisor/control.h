@@ -16,11 +16,11 @@
 #include "vm.h"
 
 #define CONTROL_PACKET_MAX (64u * 1024)
-#define CONTROL_FDS_MAX (CONFIG_DISKS_MAX + 6)
+#define CONTROL_FDS_MAX (CONFIG_DISKS_MAX + MEMORY_LAYERS_MAX + 6)
 
 enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_STATUS, CONTROL_STATS, CONTROL_RENEW, CONTROL_BALLOON,
 	CONTROL_GENERATION, CONTROL_PAUSE, CONTROL_RESUME,
-	CONTROL_SNAPSHOT };
+	CONTROL_SNAPSHOT, CONTROL_FORK };
 
 struct control_request {
 	uint64_t id;
@@ -61,6 +61,7 @@ size_t control_encode_done(uint64_t id, uint8_t *buf);
 size_t control_encode_failure(uint64_t id, const struct err *failure, uint8_t *buf);
 size_t control_encode_status(uint64_t id, const struct control_status *status, uint8_t *buf);
 size_t control_encode_stats(uint64_t id, const struct control_stats *stats, uint8_t *buf);
+size_t control_encode_forked(uint64_t id, unsigned int layers, uint64_t copied_pages, uint8_t *buf);
 size_t control_encode_event(enum vm_event event, int64_t monotonic_usec, uint8_t *buf);
 size_t control_encode_exiting(const struct exit_record *record, int64_t monotonic_usec, uint8_t *buf);
 /* The bare VmmExit for --exit-fd. */

@@ -272,8 +272,10 @@ int jail_enter(struct jail *jail, const struct jail_config *config, struct err *
 	int r;
 
 	*jail = (struct jail) JAIL_NULL;
-	if (config->mode == JAIL_OFF)
+	if (config->mode == JAIL_OFF) {
+		(void) open_pagemap(&context); /* without it only the first fork works */
 		return 0;
+	}
 	r = check(config, context.has_root, reterr);
 	for (int step = 0; r == 0 && step < JAIL_STEP_MAX_; step++)
 		if (is_due(config, (enum jail_step) step))

@@ -104,8 +104,11 @@ static int begin(struct vmm *vmm, const struct options *options, int fd, struct 
 		r = vmm_init(vmm, fd, reterr);
 	if (r == 0)
 		r = jail_arm(jail, &config, reterr);
-	if (r < 0 || config.mode == JAIL_OFF)
+	if (r < 0)
 		return r;
+	vmm->pagemap_fd = jail->pagemap_fd;
+	if (config.mode == JAIL_OFF)
+		return 0;
 	vmm->run = options->run;
 	vmm->jail = &jail->report;
 	vmm->is_filtered = jail->report.applied & 1u << JAIL_FILTERS;

@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "base/plant.h"
+#include "memory-private.h"
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
 #define PAGE UINT64_C(4096)
@@ -54,21 +55,26 @@ static uint8_t *reserve(uint64_t span)
 	return all + head;
 }
 
+int memory_map_region(const struct memory *memory, const struct memory_region *region, bool is_private)
+{
+	void *at = mmap(memory->base + region->gpa, region->size, PROT_READ | PROT_WRITE,
+		(is_private ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED) | MAP_FIXED, memory->fd, (off_t) region->offset);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	/* huge pages only where the host allows them for shmem; a dump never holds a guest's memory */
+	(void) madvise(at, region->size, MADV_HUGEPAGE);
+	(void) madvise(at, region->size, MADV_DONTDUMP);
+	return 0;
+}
+
 static int map_regions(struct memory *memory)
 {
-	for (unsigned int i = 0; i < memory->n_regions; i++) {
-		const struct memory_region *region = &memory->regions[i];
-		void *at = mmap(memory->base + region->gpa, region->size, PROT_READ | PROT_WRITE,
-			(memory->is_private ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED) | MAP_FIXED, memory->fd,
-			(off_t) region->offset);
+	int r = 0;
 
-		if (at == MAP_FAILED)
-			return -errno;
-		/* huge pages only where the host allows them for shmem; a dump never holds a guest's memory */
-		(void) madvise(at, region->size, MADV_HUGEPAGE);
-		(void) madvise(at, region->size, MADV_DONTDUMP);
-	}
-	return 0;
+	for (unsigned int i = 0; r == 0 && i < memory->n_regions; i++)
+		r = memory_map_region(memory, &memory->regions[i], memory->is_private);
+	return r;
 }
 
 static int lay_out(struct memory *memory, uint64_t mib, struct err *reterr)
@@ -139,6 +145,8 @@ void memory_deinit(struct memory *memory)
 {
 	if (memory->base)
 		(void) munmap(memory->base, memory->span);
+	for (unsigned int i = 0; i < memory->n_layers; i++)
+		layer_deinit(&memory->layers[i]);
 	(void) fd_close(memory->fd);
 	*memory = (struct memory) MEMORY_NULL;
 }
@@ -171,15 +179,14 @@ bool memory_offset(const struct memory *memory, uint64_t gpa, uint64_t len, uint
 	return true;
 }
 
-/* The region of the byte at `offset` of the memory file, which there is. */
-static const struct memory_region *region_at(const struct memory *memory, uint64_t offset)
+const struct memory_region *memory_region_at(const struct memory *memory, uint64_t offset)
 {
 	return &memory->regions[memory->n_regions > 1 && offset >= memory->regions[1].offset];
 }
 
-static uint8_t *address_of(const struct memory *memory, uint64_t offset)
+uint8_t *memory_address(const struct memory *memory, uint64_t offset)
 {
-	const struct memory_region *region = region_at(memory, offset);
+	const struct memory_region *region = memory_region_at(memory, offset);
 
 	return memory->base + region->gpa + (offset - region->offset);
 }
@@ -189,44 +196,29 @@ static bool is_zero(const uint8_t *page)
 	return page[0] == 0 && !memcmp(page, page + 1, PAGE - 1);
 }
 
-/* Where the next bytes are that may not be zero: only of a memfd, whose holes nothing else covers. */
-static uint64_t skip_hole(const struct memory *memory, uint64_t offset)
+int memory_copy_out(const struct memory *memory, const struct pages *content, int fd, uint64_t *offset, uint64_t max)
 {
-	off_t data = memory->is_private ? (off_t) offset : lseek(memory->fd, (off_t) offset, SEEK_DATA);
-
-	if (data < 0)
-		return errno == ENXIO ? memory->size : offset; /* nothing more */
-	return (uint64_t) data / PAGE * PAGE;
-}
-
-/* The next hole behind `offset`: to look at its pages would make them. */
-static uint64_t hole_after(const struct memory *memory, uint64_t offset)
-{
-	off_t hole = memory->is_private ? -1 : lseek(memory->fd, (off_t) offset, SEEK_HOLE);
-
-	return hole < 0 ? memory->size : MIN((uint64_t) hole, memory->size) / PAGE * PAGE;
-}
-
-int memory_copy_out(const struct memory *memory, int fd, uint64_t *offset, uint64_t max)
-{
-	uint64_t at = skip_hole(memory, *offset), end;
 	const struct memory_region *region;
+	struct page_run run;
+	uint64_t at, end;
 	int r = 0;
 
-	*offset = at;
-	if (at >= memory->size)
+	if (!pages_next(content, *offset / PAGE, &run)) {
+		*offset = memory->size;
 		return 0;
-	region = region_at(memory, at);
-	end = MIN(hole_after(memory, at), MIN(at + max / PAGE * PAGE, region->offset + region->size));
+	}
+	at = run.first * PAGE;
+	region = memory_region_at(memory, at);
+	end = MIN(at + MIN(run.n * PAGE, MAX(max / PAGE, UINT64_C(1)) * PAGE), region->offset + region->size);
 	while (r == 0 && at < end) {
 		uint64_t from;
 
-		while (at < end && is_zero(address_of(memory, at)))
+		while (at < end && is_zero(memory_address(memory, at)))
 			at += PAGE;
-		for (from = at; at < end && !is_zero(address_of(memory, at));)
+		for (from = at; at < end && !is_zero(memory_address(memory, at));)
 			at += PAGE;
 		if (at > from)
-			r = fd_pwrite_all(fd, address_of(memory, from), at - from, (off_t) from);
+			r = fd_pwrite_all(fd, memory_address(memory, from), at - from, (off_t) from);
 	}
 	*offset = end;
 	return r;
@@ -236,10 +228,10 @@ int memory_copy_out(const struct memory *memory, int fd, uint64_t *offset, uint6
 int memory_discard(const struct memory *memory, uint64_t offset, uint64_t len)
 {
 	while (memory->is_private && len > 0) { /* a piece in each region */
-		const struct memory_region *region = region_at(memory, offset);
+		const struct memory_region *region = memory_region_at(memory, offset);
 		uint64_t n = MIN(len, region->offset + region->size - offset);
 
-		if (madvise(address_of(memory, offset), n, MADV_DONTNEED) < 0)
+		if (madvise(memory_address(memory, offset), n, MADV_DONTNEED) < 0)
 			return -errno;
 		offset += n;
 		len -= n;

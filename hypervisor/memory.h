@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "layer.h"
 
 #define MEMORY_MIB_MIN UINT64_C(64)
 #define MEMORY_MIB_MAX (UINT64_C(512) * 1024)
@@ -25,9 +26,16 @@ struct memory_region {
 	uint64_t offset; /* in the memfd */
 };
 
+#define MEMORY_LAYERS_MAX 8
+
+/* What it is made of, from below: the file, the layers, and where it is private the pages that this VM wrote since. */
 struct memory {
 	int fd;          /* the memfd; of a restored VM the snapshot's memory file */
-	bool is_private; /* a restored VM: what it writes is its own, the file stays as it is */
+	bool is_private; /* restored or forked: what it writes is its own, the files stay as they are */
+	int pagemap_fd;  /* /proc/self/pagemap, which says what it wrote; borrowed; -1: none */
+	uint64_t copied_pages; /* by the last memory_freeze() */
+	unsigned int n_layers;
+	struct layer layers[MEMORY_LAYERS_MAX];
 	uint8_t *base;
 	uint64_t span;   /* of the mapping, with the gap */
 	uint64_t size;   /* RAM */
@@ -35,7 +43,7 @@ struct memory {
 	struct memory_region regions[2];
 };
 
-#define MEMORY_NULL { .fd = -1 }
+#define MEMORY_NULL { .fd = -1, .pagemap_fd = -1 }
 
 /* Splits `mib` MiB at the gap. MEMORY_INVALID outside MEMORY_MIB_MIN .. MEMORY_MIB_MAX. */
 int memory_layout(uint64_t mib, struct memory_region ret[static 2], unsigned int *ret_n, struct err *reterr);
@@ -43,6 +51,9 @@ int memory_layout(uint64_t mib, struct memory_region ret[static 2], unsigned int
 int memory_init(struct memory *memory, uint64_t mib, struct err *reterr);
 /* Takes over `fd`: memory as another VM had it, in a file of exactly that size. SNAPSHOT_INVALID when it has another. */
 int memory_restore(struct memory *memory, uint64_t mib, int fd, struct err *reterr);
+/* Puts layers over what was restored, the lowest first; takes over `fds` and sets them to -1. Nobody has looked at it yet.
+ * SNAPSHOT_INVALID. */
+int memory_add_layers(struct memory *memory, int *fds, unsigned int n, struct err *reterr);
 void memory_deinit(struct memory *memory);
 
 /* The `len` bytes at `gpa`, NULL unless all of them are RAM. A len of 0 is valid where one byte would be. */
@@ -52,6 +63,15 @@ bool memory_offset(const struct memory *memory, uint64_t gpa, uint64_t len, uint
 /* Gives pages back to the host; they read as zeros from then on, in a restored VM as they were when it was restored. Whole
  * pages of the memory file. */
 int memory_discard(const struct memory *memory, uint64_t offset, uint64_t len);
-/* Writes up to `max` bytes of memory from *offset on to the same places of `fd`, leaving out pages of zeros, and moves
- * *offset on; memory.size is the end. Nobody may change memory meanwhile. 0 or -errno. */
-int memory_copy_out(const struct memory *memory, int fd, uint64_t *offset, uint64_t max);
+/* The pages that may hold something: others were never there, and to look at them would make them. *ret is for pages_deinit().
+ * 0 or -errno. */
+int memory_content(const struct memory *memory, struct pages *ret);
+/* Writes up to `max` bytes of memory from *offset on to the same places of `fd`, leaving out what is not in `content` and pages
+ * of zeros, and moves *offset on; memory.size is the end. Nobody may change memory meanwhile. 0 or -errno. */
+int memory_copy_out(const struct memory *memory, const struct pages *content, int fd, uint64_t *offset, uint64_t max);
+
+/* All that memory holds now stands in files that nobody changes any more (`fd` and `layers`), for children to begin from; what
+ * this VM writes from now on is its own. The first time nothing is copied: the memfd is sealed and mapped anew. Later the pages
+ * that were written since become a layer; when there are too many layers or runs, one takes the place of all. The VM is
+ * paused. 0; FORK_FAILED: memory is as it was; -ENOTRECOVERABLE: it is not, and the VM must end. */
+int memory_freeze(struct memory *memory, struct err *reterr);

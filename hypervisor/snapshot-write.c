@@ -28,7 +28,7 @@ static void on_turn(void *data)
 {
 	struct snapshot_writer *writer = data;
 	struct err err = ERR_NULL;
-	int r = memory_copy_out(&writer->vm->memory, writer->memory_fd, &writer->offset, TURN_BYTES);
+	int r = memory_copy_out(&writer->vm->memory, &writer->content, writer->memory_fd, &writer->offset, TURN_BYTES);
 
 	if (r == 0 && writer->offset < writer->vm->memory.size) {
 		loop_timer_arm(writer->loop, &writer->turn, 0, on_turn, writer);
@@ -54,7 +54,7 @@ static int check_file(int fd, const char *what, struct err *reterr)
 	return 0;
 }
 
-static int read_state(struct vm *vm, uint8_t **ret, size_t *ret_size, struct err *reterr)
+int snapshot_read_state(struct vm *vm, uint8_t **ret, size_t *ret_size, struct err *reterr)
 {
 	CLEANUP(vm_state_freep) struct vm_state *state = NULL;
 	int r = vm_save(vm, &state, reterr);
@@ -65,6 +65,7 @@ static int read_state(struct vm *vm, uint8_t **ret, size_t *ret_size, struct err
 int snapshot_write(struct snapshot_writer *writer, struct loop *loop, struct vm *vm, int state_fd, int memory_fd,
 	snapshot_done_fn done, void *data, struct err *reterr)
 {
+	struct pages content = PAGES_NULL;
 	uint8_t *state = NULL;
 	size_t size = 0;
 	int r = check_file(state_fd, "state", reterr);
@@ -72,15 +73,19 @@ int snapshot_write(struct snapshot_writer *writer, struct loop *loop, struct vm 
 	if (r == 0)
 		r = check_file(memory_fd, "memory", reterr);
 	if (r == 0)
-		r = read_state(vm, &state, &size, reterr);
+		r = snapshot_read_state(vm, &state, &size, reterr);
 	if (r < 0)
 		return r;
-	if (ftruncate(memory_fd, (off_t) vm->memory.size) < 0) {
+	r = memory_content(&vm->memory, &content);
+	if (r == 0 && ftruncate(memory_fd, (off_t) vm->memory.size) < 0)
+		r = -errno;
+	if (r < 0) {
+		pages_deinit(&content);
 		free(state);
-		return fail_write(reterr, "memory", errno);
+		return fail_write(reterr, "memory", -r);
 	}
 	*writer = (struct snapshot_writer) { .loop = loop, .vm = vm, .memory_fd = memory_fd, .state_fd = state_fd, .state = state,
-		.state_size = size, .done = done, .data = data };
+		.state_size = size, .content = content, .done = done, .data = data };
 	loop_timer_arm(loop, &writer->turn, 0, on_turn, writer);
 	return 0;
 }
@@ -98,6 +103,7 @@ void snapshot_cancel(struct snapshot_writer *writer)
 	loop_timer_disarm(writer->loop, &writer->turn);
 	writer->memory_fd = fd_close(writer->memory_fd);
 	writer->state_fd = fd_close(writer->state_fd);
+	pages_deinit(&writer->content);
 	free(writer->state);
 	writer->state = NULL;
 }

@@ -19,6 +19,7 @@ struct snapshot_writer {
 	uint8_t *state;
 	size_t state_size;
 	uint64_t offset;
+	struct pages content;
 	struct loop_timer turn;
 	snapshot_done_fn done;
 	void *data;
@@ -31,6 +32,8 @@ static inline bool snapshot_is_writing(const struct snapshot_writer *writer)
 	return writer->memory_fd >= 0;
 }
 
+/* The state of a paused VM as a file has it; *ret is for free(). */
+int snapshot_read_state(struct vm *vm, uint8_t **ret, size_t *ret_size, struct err *reterr);
 /* Of a paused VM, to two empty regular files; takes over both descriptors on success, and then calls `done` later. On failure
  * (SNAPSHOT_FAILED, VMM_CONTROL_INVALID for files that are none) it does not. */
 int snapshot_write(struct snapshot_writer *writer, struct loop *loop, struct vm *vm, int state_fd, int memory_fd,

@@ -92,8 +92,15 @@ static int make_memory(struct vm *vm, struct vm_config *config, struct err *rete
 	int r = config->is_restore ? memory_restore(&vm->memory, config->memory_mib, TAKE_FD(config->memory_fd), reterr) :
 		memory_init(&vm->memory, config->memory_mib, reterr);
 
+	if (r == 0 && config->is_forked)
+		r = layer_check_frozen(vm->memory.fd, "the memory", reterr);
+	for (unsigned int i = 0; r == 0 && config->is_forked && i < config->n_layers; i++)
+		r = layer_check_frozen(config->layer_fds[i], "a layer of the memory", reterr);
+	if (r == 0)
+		r = memory_add_layers(&vm->memory, config->layer_fds, config->n_layers, reterr);
 	if (r < 0)
 		return r;
+	vm->memory.pagemap_fd = config->pagemap_fd;
 	for (unsigned int i = 0; i < vm->memory.n_regions; i++) {
 		const struct memory_region *region = &vm->memory.regions[i];
 		struct kvm_userspace_memory_region slot = { .slot = i, .guest_phys_addr = region->gpa,

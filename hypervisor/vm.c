@@ -269,7 +269,7 @@ void vm_stats(struct vm *vm, struct vm_stats *ret)
 
 uint64_t vm_largest_file(const struct vm *vm)
 {
-	uint64_t largest = MAX(vm->memory.size, (uint64_t) SERIAL_FILE_MAX);
+	uint64_t largest = MAX(vm->memory.size + LAYER_ROOM, (uint64_t) SERIAL_FILE_MAX);
 
 	for (unsigned int i = 0; i < vm->n_disks; i++)
 		largest = MAX(largest, vm->disks[i].sectors * BLK_SECTOR);

@@ -126,6 +126,11 @@ bool vm_thread_begin(void *data, enum thread_kind kind, unsigned int index);
 int vm_pause(struct vm *vm, struct err *reterr);
 int vm_resume(struct vm *vm, struct err *reterr);
 
+/* Memory and state of a paused VM as descriptors that others can start from: *ret_state_fd is the caller's, the memory's file
+ * and layers stay those of vm->memory. SNAPSHOT_FAILED or FORK_FAILED: the VM is as it was, but for -ENOTRECOVERABLE, after
+ * which it must end. */
+int vm_fork(struct vm *vm, int *ret_state_fd, struct err *reterr);
+
 /* What a snapshot keeps beside memory. The VM is paused. SNAPSHOT_FAILED. */
 int vm_save(struct vm *vm, struct vm_state **ret, struct err *reterr);
 /* For vm_build() and vm_start(): puts it into a machine that has not run; then, with the vCPUs about to run, lets the clock

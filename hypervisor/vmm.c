@@ -119,6 +119,7 @@ static int start(struct vmm *vmm, struct vm_config *config, struct err *reterr)
 	int r;
 
 	config->run = vmm->run;
+	config->pagemap_fd = vmm->pagemap_fd;
 	r = config_check(config, cmdline, reterr);
 	if (r == 0)
 		r = vm_build(&vmm->vm, &vmm->loop, config, cmdline, &hooks, vmm, reterr);
@@ -311,6 +312,43 @@ static void handle_snapshot(struct vmm *vmm, struct server_connection *connectio
 		answer(vmm, connection, request->id, r, &err);
 }
 
+/* Memory that is in no known state: nothing of it may run on. */
+static void end_lost(struct vmm *vmm, const struct err *failure)
+{
+	struct exit_record record = { .reason = EXIT_HOST_MEMORY, .failure = *failure };
+
+	(void) snprintf(record.detail, sizeof(record.detail), "%.*s", EXIT_DETAIL_MAX - 1, failure->msg);
+	end(vmm, &record);
+}
+
+static void handle_fork(struct vmm *vmm, struct server_connection *connection, uint64_t id)
+{
+	int fds[MEMORY_LAYERS_MAX + 2] = { -1 }, r;
+	struct err err = ERR_NULL;
+	struct memory *memory;
+
+	r = check_started(vmm, &err);
+	if (r == 0 && vmm->state != CONTROL_PAUSED)
+		r = err_set(&err, FAIL_VMM_CONTROL_INVALID, EINVAL, "a fork is of a paused VM");
+	if (r == 0 && snapshot_is_writing(&vmm->snapshot))
+		r = err_set(&err, FAIL_VMM_CONTROL_INVALID, EBUSY, "a snapshot of this VM is being written");
+	if (r == 0)
+		r = vm_fork(vmm->vm, &fds[0], &err);
+	if (r < 0) {
+		answer(vmm, connection, id, r, &err);
+		if (r == -ENOTRECOVERABLE)
+			end_lost(vmm, &err);
+		return;
+	}
+	memory = &vmm->vm->memory;
+	fds[1] = memory->fd;
+	for (unsigned int i = 0; i < memory->n_layers; i++)
+		fds[2 + i] = memory->layers[i].fd;
+	server_send_fds(&vmm->server, connection,
+		control_encode_forked(id, memory->n_layers, memory->copied_pages, vmm->server.out), fds, 2 + memory->n_layers);
+	(void) fd_close(fds[0]);
+}
+
 static void handle(void *data, struct server_connection *connection, struct control_request *request)
 {
 	struct vmm *vmm = data;
@@ -339,6 +377,9 @@ static void handle(void *data, struct server_connection *connection, struct cont
 		break;
 	case CONTROL_SNAPSHOT:
 		handle_snapshot(vmm, connection, request);
+		break;
+	case CONTROL_FORK:
+		handle_fork(vmm, connection, request->id);
 		break;
 	case CONTROL_PAUSE:
 	case CONTROL_RESUME:
@@ -380,7 +421,7 @@ int vmm_init(struct vmm *vmm, int listen_fd, struct err *reterr)
 	int r;
 
 	memset(vmm, 0, sizeof(*vmm));
-	vmm->signal_fd = vmm->signals.fd = vmm->lease_fd = vmm->lease_source.fd = vmm->snapshot.memory_fd = vmm->snapshot.state_fd = -1;
+	vmm->pagemap_fd = vmm->signal_fd = vmm->signals.fd = vmm->lease_fd = vmm->lease_source.fd = vmm->snapshot.memory_fd = vmm->snapshot.state_fd = -1;
 	r = loop_init(&vmm->loop);
 	if (r == 0)
 		r = watch_signals(vmm);

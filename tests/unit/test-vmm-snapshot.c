@@ -274,12 +274,15 @@ END_TEST
 static int copy_memory(const struct memory *memory, const char *path)
 {
 	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	struct pages content;
 	uint64_t at = 0;
 
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(ftruncate(fd, (off_t) memory->size), 0);
+	ck_assert_int_eq(memory_content(memory, &content), 0);
 	while (at < memory->size)
-		ck_assert_int_eq(memory_copy_out(memory, fd, &at, 3 * PAGE), 0);
+		ck_assert_int_eq(memory_copy_out(memory, &content, fd, &at, 3 * PAGE), 0);
+	pages_deinit(&content);
 	return fd;
 }
 
@@ -386,11 +389,14 @@ START_TEST(a_full_disk_is_an_errno)
 	struct memory memory = MEMORY_NULL;
 	struct err err = ERR_NULL;
 	int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+	struct pages content;
 	uint64_t at = 0;
 
 	ck_assert_int_eq(memory_init(&memory, 64, &err), 0);
 	memset(guest_map(&memory, 0, PAGE), 1, PAGE);
-	ck_assert_int_eq(memory_copy_out(&memory, full, &at, 64 * PAGE), -ENOSPC);
+	ck_assert_int_eq(memory_content(&memory, &content), 0);
+	ck_assert_int_eq(memory_copy_out(&memory, &content, full, &at, 64 * PAGE), -ENOSPC);
+	pages_deinit(&content);
 	memory_deinit(&memory);
 	(void) close(full);
 }

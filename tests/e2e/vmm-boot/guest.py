@@ -22,8 +22,10 @@ class Guest:
     """A VM that runs the probe, with two disks and vsock."""
 
     def __init__(self, env, name, end, vcpus=1, memory=256, cmdline="", quick=False, tap=None, mac=b"", balloon=False,
-                 cid=3, patience=120, restore=None, upper=None, console=None):
-        """console: the path of one that is no file of its own. restore: (state, memory) of a snapshot; upper: the disk that goes with it."""
+                 cid=3, patience=120, restore=None, upper=None, console=None,
+                 forked=None):
+        """console: the path of one that is no file of its own. restore: (state, memory) of a snapshot; upper: the disk that goes with it;
+        forked: descriptors of a fork in place of a snapshot."""
         self.run = os.path.join(env.directory, name)
         os.makedirs(self.run)
         self.console = console or os.path.join(self.run, "console")
@@ -45,12 +47,12 @@ class Guest:
         threading.Thread(target=self.answer_hello, daemon=True).start()
         began = time.monotonic()
         disks = [(self.base, True, "base"), (self.upper, False, "upper")]
-        if restore:
+        if restore or forked:
             initramfs, cmdline = None, ""
         else:
             initramfs, cmdline = env.initramfs, "probe.end=%s%s %s" % (end, " probe.quick" if quick else "", cmdline)
         failed = self.vmm.start(env.kernel, initramfs, disks, vcpus, memory, cmdline, cid=cid, console=self.console,
-                                tap=tap, mac=mac, balloon=balloon, restore=restore)
+                                tap=tap, mac=mac, balloon=balloon, restore=restore, forked=forked)
         assert failed is None, failed
         assert self.vmm.wait_event("userspace", patience), "no user space\n" + self.text()
         self.boot_seconds = time.monotonic() - began

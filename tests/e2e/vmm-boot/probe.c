@@ -452,6 +452,42 @@ static void serve_counter(int fd)
 	(void) !write(fd, line, (size_t) snprintf(line, sizeof(line), "%llu\n", (unsigned long long) counter[0]));
 }
 
+#define HELD_PAGES 4096u
+#define HELD_WORDS 512u
+
+static uint64_t *held; /* as the counter: shared by all processes */
+
+static uint64_t held_word(uint64_t page, uint64_t version, uint64_t word)
+{
+	return (page << 40 | version << 16 | word) * 0x9e3779b97f4a7c15;
+}
+
+/* 0: looks at every page, and says how many are wrong; n: writes n of them anew. */
+static void serve_held(int fd)
+{
+	static unsigned int dice = 1;
+	uint64_t n = read_number(fd), wrong = 0;
+	char line[32];
+
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t page = (uint64_t) rand_r(&dice) % HELD_PAGES, *at = held + page * HELD_WORDS, version = at[0] + 1;
+
+		at[0] = version;
+		for (uint64_t word = 1; word < HELD_WORDS; word++)
+			at[word] = held_word(page, version, word);
+	}
+	for (uint64_t page = 0; n == 0 && page < HELD_PAGES; page++) {
+		const uint64_t *at = held + page * HELD_WORDS;
+
+		for (uint64_t word = 1; at[0] != 0 && word < HELD_WORDS; word++)
+			if (at[word] != held_word(page, at[0], word)) {
+				wrong++;
+				break;
+			}
+	}
+	(void) !write(fd, line, (size_t) snprintf(line, sizeof(line), "%llu\n", (unsigned long long) wrong));
+}
+
 static void serve_sleep(int fd)
 {
 	uint64_t ms = read_number(fd), began = clock_ns(CLOCK_MONOTONIC);
@@ -509,7 +545,7 @@ static const struct {
 } services[] = { { 7, serve_echo, true }, { 8, serve_source, true }, { 9, NULL, false }, { 10, serve_sink, true },
 	{ 11, serve_touch, false }, { 12, serve_interrupts, false }, { 13, serve_disk, false }, { 14, serve_clocks, false },
 	{ 15, serve_sleep, false }, { 16, serve_counter, false },
-	{ 17, serve_connects, false }, { 18, serve_console, false } };
+	{ 17, serve_connects, false }, { 18, serve_console, false }, { 19, serve_held, false } };
 #define N_SERVICES (sizeof(services) / sizeof(services[0]))
 
 static int listen_on(unsigned int port, bool is_tcp)
@@ -529,6 +565,7 @@ static void serve(void)
 	struct pollfd fds[2 * N_SERVICES];
 
 	counter = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	held = mmap(NULL, HELD_PAGES * 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	for (size_t i = 0; i < N_SERVICES; i++) {
 		bool on_tcp = services[i].on_tcp && *option("probe.ip=");
 

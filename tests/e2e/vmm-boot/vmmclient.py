@@ -136,6 +136,25 @@ class Vmm:
         self.events.append((name, event.get(2, [0])[0], exit_record(event[3][0]) if 3 in event else None))
         return "event", name
 
+    def fork(self):
+        """(failure, None), or (None, the descriptors: state, memory, layers). They are the caller's."""
+        wanted = self.send(field(11, b""))
+        while True:
+            assert select.select([self.socket], [], [], 60)[0], "no answer"
+            data, fds, _, _ = socket.recv_fds(self.socket, 65536, 16)
+            assert data, "the VMM ended"
+            f = fields(data)
+            if 1 not in f or fields(f[1][0]).get(1, [0])[0] != wanted:
+                assert not fds
+                continue
+            f = fields(f[1][0])
+            if 2 in f:
+                return failure(f[2][0]), None
+            forked = fields(f[5][0])
+            self.copied_pages = forked.get(2, [0])[0]
+            assert len(fds) == 2 + forked.get(1, [0])[0], (fds, forked)
+            return None, fds
+
     def call(self, body, fds=(), timeout=60):
         wanted = self.send(body, fds)
         until = time.monotonic() + timeout
@@ -148,10 +167,11 @@ class Vmm:
         raise RuntimeError("no answer in time")
 
     def start(self, kernel, initramfs=None, disks=(), vcpus=1, memory=256, cmdline="", cid=0, console=None,
-              kvm="/dev/kvm", tap=None, mac=b"", balloon=False, restore=None):
-        """disks: (path, read_only, serial). restore: (state, memory) in place of kernel and initramfs. Returns None or the
-        failure. `tap` stays open."""
-        fds = [os.open(kvm, os.O_RDWR)] + [os.open(path, os.O_RDONLY) for path in restore or (kernel,)]
+              kvm="/dev/kvm", tap=None, mac=b"", balloon=False, restore=None, forked=None):
+        """disks: (path, read_only, serial). restore: (state, memory) in place of kernel and initramfs; forked: or what fork()
+        gave. Returns None or the failure. `tap` and `forked` stay open."""
+        fds = [os.open(kvm, os.O_RDWR)]
+        fds += [os.dup(fd) for fd in forked] if forked else [os.open(path, os.O_RDONLY) for path in restore or (kernel,)]
         body = field(1, vcpus) + field(2, memory) + field(3, cmdline)
         if initramfs:
             fds.append(os.open(initramfs, os.O_RDONLY))
@@ -174,8 +194,10 @@ class Vmm:
             body += field(8, field(1, mac))
         if balloon:
             body += field(9, b"")
-        if restore:
+        if restore or forked:
             body += field(10, True)
+        if forked:
+            body += field(11, len(forked) - 2) + field(12, True)
         answer = self.call(field(2, body), fds)
         for fd in fds:
             os.close(fd)
