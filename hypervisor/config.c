@@ -53,13 +53,15 @@ static int refuse_disk(unsigned int index, int err_no, const char *why, struct e
 	return -err_no;
 }
 
-static int check_disk(const struct disk_config *disk, unsigned int index, struct err *reterr)
+static int check_disk(const struct disk_config *disk, unsigned int index, bool is_later, struct err *reterr)
 {
 	struct stat st;
 	int flags;
 
 	if (!rate_config_is_valid(&disk->limit))
 		return refuse_disk(index, ERANGE, "a rate limit is over 2^40", reterr);
+	if (is_later)
+		return 0;
 	if (fstat(disk->fd, &st) < 0)
 		return refuse_disk(index, errno, "it cannot be examined", reterr);
 	if (!S_ISREG(st.st_mode))
@@ -150,7 +152,7 @@ int config_check(const struct vm_config *config, char ret_cmdline[static CMDLINE
 	}
 	r = memory_layout(config->memory_mib, regions, &n_regions, reterr);
 	for (unsigned int i = 0; r == 0 && i < config->n_disks; i++)
-		r = check_disk(&config->disks[i], i, reterr);
+		r = check_disk(&config->disks[i], i, config->is_shell, reterr);
 	if (r == 0 && config->has_vsock)
 		r = check_vsock(config, reterr);
 	if (r == 0 && config->has_net)

@@ -43,6 +43,8 @@ struct vm_config {
 	const char *run;                 /* the directory that vsock_path must be in; borrowed; NULL: anywhere */
 	uint64_t lease_ms;               /* 0: none */
 	int64_t lease_until_usec;        /* CLOCK_BOOTTIME; 0: lease_ms from the start */
+	bool is_shell;                   /* all but memory, state and disks, which is_prepared brings */
+	bool is_prepared;
 	bool is_restore;                 /* memory and state come from a snapshot: no kernel, initramfs, command line */
 	int state_fd, memory_fd;         /* -1 otherwise */
 	bool is_forked;                  /* they are another VM's, which runs on: sealed */

@@ -62,7 +62,8 @@ static int take_disks(const Croft__VmmStart *start, struct vm_config *config, in
 			return invalid(reterr, "a disk's serial has more than 20 bytes");
 		disk->is_read_only = start->disks[i]->read_only;
 		take_rate(start->disks[i]->limit, &disk->limit);
-		disk->fd = TAKE_FD(fds[i]);
+		if (!config->is_shell)
+			disk->fd = TAKE_FD(fds[i]);
 		config->n_disks++;
 	}
 	return 0;
@@ -95,15 +96,22 @@ static int take_renew(const Croft__VmmRenew *renew, struct control_request *ret,
 /* What the VM begins from. How many descriptors that were. */
 static size_t take_guest(const Croft__VmmStart *start, struct vm_config *config, int *fds)
 {
-	config->kvm_fd = TAKE_FD(fds[0]);
+	size_t at = 0;
+
+	if (!config->is_prepared) {
+		config->kvm_fd = TAKE_FD(fds[0]);
+		at = 1;
+	}
 	config->is_restore = start->restore;
 	config->is_forked = start->forked;
+	if (config->is_shell)
+		return at;
 	if (start->restore) {
-		config->state_fd = TAKE_FD(fds[1]);
-		config->memory_fd = TAKE_FD(fds[2]);
-		for (; config->n_layers < start->layers; config->n_layers++)
-			config->layer_fds[config->n_layers] = TAKE_FD(fds[3 + config->n_layers]);
-		return 3 + config->n_layers;
+		config->state_fd = TAKE_FD(fds[at]);
+		config->memory_fd = TAKE_FD(fds[at + 1]);
+		for (at += 2; config->n_layers < start->layers; config->n_layers++)
+			config->layer_fds[config->n_layers] = TAKE_FD(fds[at + config->n_layers]);
+		return at + config->n_layers;
 	}
 	config->kernel_fd = TAKE_FD(fds[1]);
 	if (!start->has_initramfs)
@@ -112,29 +120,52 @@ static size_t take_guest(const Croft__VmmStart *start, struct vm_config *config,
 	return 3;
 }
 
-/* Descriptors come in the order that vmm.proto gives. */
-static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, struct vm_config *config,
-	struct err *reterr)
+/* Of a request that has passed check_start(). */
+static size_t count_fds(const Croft__VmmStart *start, const struct vm_config *config)
 {
-	size_t need = 2 + (start->has_initramfs || start->restore ? 1u : 0u) + start->layers + start->n_disks + (start->vsock ? 1u : 0u) +
-		(start->has_console ? 1u : 0u) + (start->net ? 1u : 0u);
-	size_t at = 0;
-	int r;
+	size_t of_shell = (start->vsock ? 1u : 0u) + (start->has_console ? 1u : 0u) + (start->net ? 1u : 0u);
 
+	if (config->is_shell)
+		return 1 + of_shell;
+	return (config->is_prepared ? 0u : 1u) + (start->restore ? 2u + start->layers : start->has_initramfs ? 2u : 1u) +
+		start->n_disks + of_shell;
+}
+
+static int check_start(const Croft__VmmStart *start, const struct vm_config *config, struct err *reterr)
+{
 	if (start->lease_ms > LEASE_MS_MAX)
 		return invalid(reterr, "a lease of more than a year");
 	if (start->lease_until_us > INT64_MAX)
 		return invalid(reterr, "a lease that ends at no time");
-	config->lease_ms = start->lease_ms;
-	config->lease_until_usec = (int64_t) start->lease_until_us;
 	if (start->n_disks > CONFIG_DISKS_MAX)
 		return invalid(reterr, "more than 8 disks");
 	if (start->restore && (start->has_initramfs || *start->cmdline))
 		return invalid(reterr, "a restored VM has no initramfs and no command line");
 	if (start->layers > MEMORY_LAYERS_MAX)
 		return invalid(reterr, "more than 8 layers of memory");
-	if (!start->restore && (start->layers > 0 || start->forked))
-		return invalid(reterr, "layers are a restored VM's");
+	if (!start->restore && (start->layers > 0 || start->forked || config->is_shell || config->is_prepared))
+		return invalid(reterr, "layers and what is made ahead are a restored VM's");
+	if (config->is_shell && (config->is_prepared || start->layers > 0 || start->lease_ms > 0))
+		return invalid(reterr, "what is made ahead has no layers and no lease");
+	if (config->is_prepared && (start->vsock || start->has_console || start->net || start->balloon))
+		return invalid(reterr, "vsock, console, net and balloon are those that were prepared");
+	return 0;
+}
+
+/* Descriptors come in the order that vmm.proto gives. */
+static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, struct vm_config *config,
+	struct err *reterr)
+{
+	size_t at = 0, need;
+	int r;
+
+	config->is_prepared = start->prepared;
+	r = check_start(start, config, reterr);
+	if (r < 0)
+		return r;
+	config->lease_ms = start->lease_ms;
+	config->lease_until_usec = (int64_t) start->lease_until_us;
+	need = count_fds(start, config);
 	if (n_fds != need) {
 		(void) invalid(reterr, "the number of descriptors does not fit the request");
 		err_add(reterr, "have", "%zu", n_fds);
@@ -153,7 +184,7 @@ static int take_start(const Croft__VmmStart *start, int *fds, size_t n_fds, stru
 	r = take_disks(start, config, fds + at, reterr);
 	if (r < 0)
 		return r;
-	at += start->n_disks;
+	at += config->is_shell ? 0 : start->n_disks;
 	if (start->vsock) {
 		config->has_vsock = true;
 		config->guest_cid = start->vsock->guest_cid;
@@ -175,12 +206,16 @@ static int decode_body(const Croft__VmmRequest *message, int *fds, size_t n_fds,
 	struct err *reterr)
 {
 	if (n_fds > 0 && message->body_case != CROFT__VMM_REQUEST__BODY_START &&
-		message->body_case != CROFT__VMM_REQUEST__BODY_SNAPSHOT)
-		return invalid(reterr, "descriptors come with start and snapshot only");
+		message->body_case != CROFT__VMM_REQUEST__BODY_PREPARE && message->body_case != CROFT__VMM_REQUEST__BODY_SNAPSHOT)
+		return invalid(reterr, "descriptors come with start, prepare and snapshot only");
 	switch (message->body_case) {
 	case CROFT__VMM_REQUEST__BODY_START:
 		ret->kind = CONTROL_START;
 		return take_start(message->start, fds, n_fds, &ret->start, reterr);
+	case CROFT__VMM_REQUEST__BODY_PREPARE:
+		ret->kind = CONTROL_PREPARE;
+		ret->start.is_shell = true;
+		return take_start(message->prepare, fds, n_fds, &ret->start, reterr);
 	case CROFT__VMM_REQUEST__BODY_STOP:
 		ret->kind = CONTROL_STOP;
 		ret->force = message->stop->force;
@@ -212,6 +247,7 @@ static int decode_body(const Croft__VmmRequest *message, int *fds, size_t n_fds,
 		ret->kind = CONTROL_SNAPSHOT;
 		if (n_fds != 2)
 			return invalid(reterr, "a snapshot comes with two descriptors");
+		ret->is_differential = message->snapshot->differential;
 		ret->state_fd = TAKE_FD(fds[0]);
 		ret->memory_fd = TAKE_FD(fds[1]);
 		return 0;
@@ -335,6 +371,8 @@ static Croft__VmmState state_number(enum control_state state)
 	switch (state) {
 	case CONTROL_WAITING:
 		return CROFT__VMM_STATE__VMM_STATE_WAITING;
+	case CONTROL_PREPARED:
+		return CROFT__VMM_STATE__VMM_STATE_PREPARED;
 	case CONTROL_RUNNING:
 		return CROFT__VMM_STATE__VMM_STATE_RUNNING;
 	case CONTROL_PAUSED:

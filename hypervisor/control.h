@@ -20,12 +20,12 @@
 
 enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_STATUS, CONTROL_STATS, CONTROL_RENEW, CONTROL_BALLOON,
 	CONTROL_GENERATION, CONTROL_PAUSE, CONTROL_RESUME,
-	CONTROL_SNAPSHOT, CONTROL_FORK };
+	CONTROL_SNAPSHOT, CONTROL_FORK, CONTROL_PREPARE };
 
 struct control_request {
 	uint64_t id;
 	enum control_kind kind;
-	struct vm_config start;  /* CONTROL_START: owns the descriptors */
+	struct vm_config start;  /* CONTROL_START, CONTROL_PREPARE: owns the descriptors */
 	bool force;              /* CONTROL_STOP */
 	uint32_t grace_ms;
 	uint64_t lease_ms;       /* CONTROL_RENEW; 0: as before */
@@ -33,9 +33,10 @@ struct control_request {
 	bool ends_lease;         /* CONTROL_RENEW */
 	uint64_t balloon_mib;    /* CONTROL_BALLOON */
 	int state_fd, memory_fd; /* CONTROL_SNAPSHOT: owned; -1 otherwise */
+	bool is_differential;    /* CONTROL_SNAPSHOT */
 };
 
-enum control_state { CONTROL_WAITING, CONTROL_RUNNING, CONTROL_PAUSED, CONTROL_STOPPING };
+enum control_state { CONTROL_WAITING, CONTROL_PREPARED, CONTROL_RUNNING, CONTROL_PAUSED, CONTROL_STOPPING };
 
 struct control_status {
 	enum control_state state;

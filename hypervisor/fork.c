@@ -26,7 +26,7 @@ int vm_fork(struct vm *vm, int *ret_state_fd, struct err *reterr)
 	CLEANUP_FREE uint8_t *state = NULL;
 	CLEANUP_FD int fd = -1;
 	size_t size = 0;
-	int r = snapshot_read_state(vm, &state, &size, reterr);
+	int r = snapshot_read_state(vm, NULL, &state, &size, reterr);
 
 	if (r < 0)
 		return r;

@@ -23,12 +23,15 @@ static int write_id(const struct generation *generation)
 	return 0;
 }
 
-int generation_init(struct generation *generation, const struct memory *memory)
+int generation_init(struct generation *generation)
 {
-	*generation = (struct generation) { .irq_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
-		.id = guest_map(memory, LAYOUT_GENERATION, GENERATION_SIZE) };
-	if (generation->irq_fd < 0)
-		return -errno;
+	*generation = (struct generation) { .irq_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
+	return generation->irq_fd < 0 ? -errno : 0;
+}
+
+int generation_place(struct generation *generation, const struct memory *memory)
+{
+	generation->id = guest_map(memory, LAYOUT_GENERATION, GENERATION_SIZE);
 	return write_id(generation);
 }
 

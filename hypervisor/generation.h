@@ -17,8 +17,9 @@ struct generation {
 
 #define GENERATION_NULL { .irq_fd = -1 }
 
-/* Makes the first id; no interrupt. */
-int generation_init(struct generation *generation, const struct memory *memory);
+int generation_init(struct generation *generation);
+/* Makes the first id in memory that is there by now; no interrupt. 0 or -errno. */
+int generation_place(struct generation *generation, const struct memory *memory);
 void generation_deinit(struct generation *generation);
 /* Another id, and tells the guest. */
 int generation_renew(struct generation *generation);

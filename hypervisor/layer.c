@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,11 +25,16 @@ struct header {
 	char magic[8];
 	uint32_t format, sum;
 	uint64_t memory_size, n_runs, n_pages;
+	uint8_t id[LAYER_ID], base[LAYER_ID];
 };
 
-static uint32_t sum_of(const struct page_run *runs, uint64_t n)
+/* Of what follows the sum, and the table. */
+static uint32_t sum_of(const struct header *header, const struct page_run *runs)
 {
-	return (uint32_t) crc32_z(0, (const uint8_t *) runs, n * sizeof(runs[0]));
+	const uint8_t *from = (const uint8_t *) &header->memory_size;
+	uint32_t sum = (uint32_t) crc32_z(0, from, sizeof(*header) - offsetof(struct header, memory_size));
+
+	return (uint32_t) crc32_z(sum, (const uint8_t *) runs, header->n_runs * sizeof(runs[0]));
 }
 
 uint64_t layer_offset(const struct layer *layer, uint32_t i)
@@ -63,49 +69,80 @@ int layer_check_frozen(int fd, const char *what, struct err *reterr)
 
 /* ---- out ---- */
 
-static int write_pages(struct layer *layer, const void *(*page_at)(const void *, uint64_t), const void *data)
+/* The runs of `pages`, which the caller frees; NULL without memory. */
+static struct page_run *list_runs(const struct pages *pages, uint64_t n)
 {
-	uint64_t offset = PAGES_SIZE;
-	int r = 0;
+	struct page_run *runs = calloc(n + 1, sizeof(*runs)), run = { 0 };
 
-	for (uint32_t i = 0; r == 0 && i < layer->n_runs; i++) {
-		struct page_run run = layer->runs[i];
+	for (uint64_t i = 0; runs && i < n && pages_next(pages, run.first + run.n, &run); i++)
+		runs[i] = run;
+	return runs;
+}
 
-		/* page by page where neighbours in the file are none in the address space */
-		for (uint64_t page = run.first, n; r == 0 && page < run.first + run.n; page += n, offset += n * PAGES_SIZE) {
-			const uint8_t *from = page_at(data, page);
+static int write_ends(const struct layer_writer *writer)
+{
+	struct header header = { .format = FORMAT, .memory_size = writer->pages->n * PAGES_SIZE };
+	CLEANUP_FREE struct page_run *runs = NULL;
+	uint8_t page[PAGES_SIZE] = { 0 };
+	int r;
 
-			for (n = 1; page + n < run.first + run.n && page_at(data, page + n) == from + n * PAGES_SIZE;)
-				n++;
-			r = fd_pwrite_all(layer->fd, from, n * PAGES_SIZE, (off_t) offset);
-		}
-	}
-	return r < 0 ? r : fd_pwrite_all(layer->fd, layer->runs, layer->n_runs * sizeof(layer->runs[0]), (off_t) offset);
+	header.n_runs = pages_count(writer->pages, &header.n_pages);
+	if (header.n_runs > LAYER_RUNS_MAX)
+		return -E2BIG;
+	runs = list_runs(writer->pages, header.n_runs);
+	if (!runs)
+		return -ENOMEM;
+	memcpy(header.magic, magic, sizeof(magic));
+	memcpy(header.id, writer->id, LAYER_ID);
+	memcpy(header.base, writer->base, LAYER_ID);
+	header.sum = sum_of(&header, runs);
+	r = fd_pwrite_all(writer->fd, runs, header.n_runs * sizeof(runs[0]),
+		(off_t) (PAGES_SIZE + header.n_pages * PAGES_SIZE));
+	/* last: a file that was broken off has none. All of its page, so that one without runs has its size */
+	memcpy(page, &header, sizeof(header));
+	return r < 0 ? r : fd_pwrite_all(writer->fd, page, sizeof(page), 0);
+}
+
+int layer_write(struct layer_writer *writer, uint64_t max)
+{
+	struct page_run run;
+	const uint8_t *from;
+	uint64_t n = 1;
+	int r;
+
+	if (!pages_next(writer->pages, writer->next, &run))
+		return write_ends(writer);
+	run.n = MIN(run.n, MAX(max / PAGES_SIZE, UINT64_C(1)));
+	from = writer->page_at(writer->data, run.first);
+	/* neighbours in the file are not always some in the address space */
+	while (n < run.n && (const uint8_t *) writer->page_at(writer->data, run.first + n) == from + n * PAGES_SIZE)
+		n++;
+	r = fd_pwrite_all(writer->fd, from, n * PAGES_SIZE, (off_t) (PAGES_SIZE + writer->n_written * PAGES_SIZE));
+	writer->n_written += n;
+	writer->next = run.first + n;
+	return r < 0 ? r : 1;
 }
 
 static int write_all(struct layer *layer, const struct pages *pages, const void *(*page_at)(const void *, uint64_t),
 	const void *data)
 {
-	struct header header = { .format = FORMAT, .memory_size = pages->n * PAGES_SIZE };
-	struct page_run run = { 0 };
+	struct layer_writer writer = { .pages = pages, .page_at = page_at, .data = data };
+	uint64_t n_runs, n;
 	int r;
 
-	header.n_runs = pages_count(pages, &header.n_pages);
-	if (header.n_runs > LAYER_RUNS_MAX)
+	n_runs = pages_count(pages, &n);
+	if (n_runs > LAYER_RUNS_MAX)
 		return -E2BIG;
-	layer->runs = calloc(header.n_runs + 1, sizeof(layer->runs[0]));
+	layer->runs = list_runs(pages, n_runs);
 	if (!layer->runs)
 		return -ENOMEM;
-	while (pages_next(pages, run.first + run.n, &run))
-		layer->runs[layer->n_runs++] = run;
-	memcpy(header.magic, magic, sizeof(magic));
-	header.sum = sum_of(layer->runs, layer->n_runs);
-	layer->fd = memfd_create("croft-layer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	layer->n_runs = (uint32_t) n_runs;
+	writer.fd = layer->fd = memfd_create("croft-layer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (layer->fd < 0)
 		return -errno;
-	r = fd_pwrite_all(layer->fd, &header, sizeof(header), 0);
-	if (r == 0)
-		r = write_pages(layer, page_at, data);
+	do {
+		r = layer_write(&writer, UINT64_MAX);
+	} while (r > 0);
 	return r < 0 ? r : memfd_seal(layer->fd);
 }
 
@@ -188,10 +225,12 @@ int layer_read(struct layer *layer, int fd, uint64_t memory_size, struct err *re
 	if (fd_pread_all(fd, layer->runs, header.n_runs * sizeof(layer->runs[0]),
 		    (off_t) (PAGES_SIZE + header.n_pages * PAGES_SIZE)) < 0)
 		r = invalid(reterr, "cannot be read");
-	else if (sum_of(layer->runs, layer->n_runs) != header.sum)
+	else if (sum_of(&header, layer->runs) != header.sum)
 		r = invalid(reterr, "does not have its checksum");
 	else if (!is_valid(layer, &header))
 		r = invalid(reterr, "has a table that makes no sense");
+	memcpy(layer->id, header.id, LAYER_ID);
+	memcpy(layer->base, header.base, LAYER_ID);
 out:
 	if (r < 0)
 		layer_deinit(layer);

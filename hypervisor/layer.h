@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A layer: some pages of guest memory in a file, which lie over those of the file below. A fork makes one, in a sealed
- * memfd, of what a VM wrote since the fork before.
+ * memfd, of what a VM wrote since the fork before; a differential snapshot is one, of what it wrote since it was restored.
  *
  *      0  "croftly\0"
  *      8  format, 1
- *     12  CRC-32 of the table (zlib's)
+ *     12  CRC-32 of what follows it in the header, and of the table (zlib's)
  *     16  bytes of the guest's memory
  *     24  runs
  *     32  pages
+ *     40  the id of what it makes, 16 bytes; zeros in a fork's
+ *     56  the id of what it lies over
  *   4096  the pages, one run behind the other
  *         the table: of each run its first page and how many there are, in 64 bits each
  *
@@ -20,7 +22,8 @@
 #include "base/err.h"
 #include "pages.h"
 
-#define LAYER_RUNS_MAX 4096u
+#define LAYER_RUNS_MAX 16384u
+#define LAYER_ID 16
 /* What a file has beside its pages, at most. */
 #define LAYER_ROOM (PAGES_SIZE + LAYER_RUNS_MAX * sizeof(struct page_run))
 
@@ -28,12 +31,27 @@ struct layer {
 	int fd;                /* owned */
 	uint32_t n_runs;
 	struct page_run *runs; /* owned; ascending, apart from each other */
+	uint8_t id[LAYER_ID], base[LAYER_ID];
 };
 
 #define LAYER_NULL { .fd = -1 }
 
 /* Where the first page of run `i` lies in the file. */
 uint64_t layer_offset(const struct layer *layer, uint32_t i);
+
+/* Writes one in pieces. */
+struct layer_writer {
+	int fd;                    /* borrowed; an empty file */
+	const struct pages *pages; /* borrowed; at most LAYER_RUNS_MAX runs */
+	const void *(*page_at)(const void *data, uint64_t page);
+	const void *data;
+	uint8_t id[LAYER_ID], base[LAYER_ID];
+	uint64_t next, n_written;  /* 0 at first */
+};
+
+/* Up to `max` bytes of pages, one at least; with the last of them the table and the header, without which it is none. 1: there is
+ * more; 0: done; -errno. */
+int layer_write(struct layer_writer *writer, uint64_t max);
 /* A memfd of these pages, at most LAYER_RUNS_MAX runs; `page_at` says where they lie. Sealed. 0 or -errno. */
 int layer_make(struct layer *layer, const struct pages *pages, const void *(*page_at)(const void *data, uint64_t page),
 	const void *data);

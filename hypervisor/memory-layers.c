@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -50,9 +51,10 @@ static int add_private(const struct memory *memory, struct pages *pages)
 	return r;
 }
 
-static void add_layers(const struct memory *memory, struct pages *pages)
+/* Adds those of the layers from `first` on. */
+static void add_layers(const struct memory *memory, unsigned int first, struct pages *pages)
 {
-	for (unsigned int i = 0; i < memory->n_layers; i++)
+	for (unsigned int i = first; i < memory->n_layers; i++)
 		for (uint32_t run = 0; run < memory->layers[i].n_runs; run++)
 			pages_add(pages, memory->layers[i].runs[run]);
 }
@@ -88,9 +90,39 @@ int memory_content(const struct memory *memory, struct pages *ret)
 		pages_add(ret, all); /* a file system that knows no holes */
 		return 0;
 	}
-	add_layers(memory, ret);
+	add_layers(memory, 0, ret);
 	if (memory->is_private && add_private(memory, ret) < 0)
 		pages_add(ret, all); /* nobody says which pages are ours */
+	return 0;
+}
+
+static uint64_t count_runs(const struct memory *memory, unsigned int n_layers)
+{
+	uint64_t n = 0;
+
+	for (unsigned int i = 0; i < n_layers; i++)
+		n += memory->layers[i].n_runs;
+	return n;
+}
+
+int memory_changes(const struct memory *memory, struct pages *ret)
+{
+	uint64_t below = count_runs(memory, memory->n_base), n;
+	int r;
+
+	if (!memory->has_id || memory->n_base == MEMORY_LAYERS_MAX || below > LAYER_RUNS_MAX / 2)
+		return -ENOENT;
+	r = pages_init(ret, memory->size / PAGES_SIZE);
+	if (r < 0)
+		return r;
+	r = memory->pagemap_fd < 0 ? -ENOENT : add_private(memory, ret);
+	if (r < 0) {
+		pages_deinit(ret);
+		return r;
+	}
+	add_layers(memory, memory->n_base, ret);
+	if (pages_count(ret, &n) > LAYER_RUNS_MAX - below)
+		pages_merge(ret, LAYER_RUNS_MAX - below);
 	return 0;
 }
 
@@ -132,14 +164,28 @@ static void keep_out_of_dumps(const struct memory *memory)
 		(void) madvise(memory->base + memory->regions[i].gpa, memory->regions[i].size, MADV_DONTDUMP);
 }
 
-int memory_add_layers(struct memory *memory, int *fds, unsigned int n, struct err *reterr)
+/* A differential snapshot lies over what it was made over, and nothing else. */
+static int check_base(struct memory *memory, const struct layer *layer, struct err *reterr)
+{
+	if (!memory->has_id || memcmp(layer->base, memory->id, LAYER_ID) != 0)
+		return err_set(reterr, FAIL_SNAPSHOT_INVALID, ESTALE,
+			"the differential snapshot was made over another snapshot than what it is given with");
+	memcpy(memory->id, layer->id, LAYER_ID);
+	memory->n_base++;
+	return 0;
+}
+
+int memory_add_layers(struct memory *memory, int *fds, unsigned int n, bool is_chain, struct err *reterr)
 {
 	uint64_t runs = 0;
+	int r;
 
+	if (!is_chain)
+		memory->has_id = false; /* what a fork makes stands on no disk */
 	for (unsigned int i = 0; i < n; i++) {
 		struct layer *layer = &memory->layers[memory->n_layers];
-		int r = layer_read(layer, TAKE_FD(fds[i]), memory->size, reterr);
 
+		r = layer_read(layer, TAKE_FD(fds[i]), memory->size, reterr);
 		if (r < 0)
 			return r;
 		memory->n_layers++;
@@ -147,6 +193,9 @@ int memory_add_layers(struct memory *memory, int *fds, unsigned int n, struct er
 		if (runs > LAYER_RUNS_MAX)
 			return err_set(reterr, FAIL_SNAPSHOT_INVALID, E2BIG, "the layers of the memory have more than %u runs",
 				LAYER_RUNS_MAX);
+		r = is_chain ? check_base(memory, layer, reterr) : 0;
+		if (r < 0)
+			return r;
 		r = map_layer(memory, layer);
 		if (r < 0)
 			return err_set(reterr, FAIL_HOST_LIMIT, -r, "cannot map a layer of the guest's memory");
@@ -193,18 +242,9 @@ static int seal_file(struct memory *memory, struct err *reterr)
 	return 0;
 }
 
-static const void *page_at(const void *data, uint64_t page)
+const void *memory_page(const void *memory, uint64_t page)
 {
-	return memory_address(data, page * PAGES_SIZE);
-}
-
-static uint64_t count_runs(const struct memory *memory)
-{
-	uint64_t n = 0;
-
-	for (unsigned int i = 0; i < memory->n_layers; i++)
-		n += memory->layers[i].n_runs;
-	return n;
+	return memory_address(memory, page * PAGES_SIZE);
 }
 
 int memory_freeze(struct memory *memory, struct err *reterr)
@@ -228,12 +268,12 @@ int memory_freeze(struct memory *memory, struct err *reterr)
 	runs = pages_count(&pages, &n);
 	if (runs == 0)
 		return 0;
-	is_last = memory->n_layers == MEMORY_LAYERS_MAX || count_runs(memory) + runs > LAYER_RUNS_MAX;
+	is_last = memory->n_layers == MEMORY_LAYERS_MAX || count_runs(memory, memory->n_layers) + runs > MEMORY_RUNS_MAX;
 	if (is_last) {
-		add_layers(memory, &pages);
-		pages_merge(&pages, LAYER_RUNS_MAX / 2); /* room for the forks that follow */
+		add_layers(memory, 0, &pages);
+		pages_merge(&pages, MEMORY_RUNS_MAX / 2); /* room for the forks that follow */
 	}
-	r = layer_make(&layer, &pages, page_at, memory);
+	r = layer_make(&layer, &pages, memory_page, memory);
 	if (r < 0)
 		return fail(reterr, "the pages that the guest wrote cannot be copied", r);
 	/* what it is mapped over has the same bytes; where the kernel refuses, the pages stay the VM's own and are in the next
@@ -243,6 +283,8 @@ int memory_freeze(struct memory *memory, struct err *reterr)
 	(void) pages_count(&pages, &memory->copied_pages);
 	for (; is_last && memory->n_layers > 0; memory->n_layers--)
 		layer_deinit(&memory->layers[memory->n_layers - 1]);
+	if (is_last && memory->n_base > 0)
+		memory->has_id = false; /* the base's layers are in it: what changed since cannot be told apart */
 	memory->layers[memory->n_layers++] = layer;
 	return 0;
 }

@@ -92,53 +92,101 @@ static int lay_out(struct memory *memory, uint64_t mib, struct err *reterr)
 	return 0;
 }
 
-/* Puts memory->fd in its place. */
-static int map_all(struct memory *memory, uint64_t mib, struct err *reterr)
+int memory_reserve(struct memory *memory, uint64_t mib, struct err *reterr)
 {
-	int r;
+	int r = lay_out(memory, mib, reterr);
 
+	if (r < 0)
+		return r;
 	memory->base = reserve(memory->span);
 	if (!memory->base)
 		return err_set(reterr, FAIL_HOST_LIMIT, errno, "no address space for %llu MiB of guest memory",
 			(unsigned long long) mib);
-	r = map_regions(memory);
-	if (r < 0)
-		return err_set(reterr, FAIL_HOST_LIMIT, -r, "cannot map %llu MiB of guest memory",
-			(unsigned long long) mib);
 	return 0;
 }
 
-int memory_init(struct memory *memory, uint64_t mib, struct err *reterr)
+/* Puts memory->fd in its place. */
+static int map_all(struct memory *memory, struct err *reterr)
 {
-	int r = lay_out(memory, mib, reterr);
+	int r = map_regions(memory);
 
 	if (r < 0)
-		return r;
+		return err_set(reterr, FAIL_HOST_LIMIT, -r, "cannot map %llu MiB of guest memory",
+			(unsigned long long) (memory->size >> 20));
+	return 0;
+}
+
+int memory_fill(struct memory *memory, struct err *reterr)
+{
 	memory->fd = memfd_create("croft-guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (memory->fd < 0 || ftruncate(memory->fd, (off_t) memory->size) < 0)
 		return err_set(reterr, FAIL_VMM_START_FAILED, errno, "no memory file for the guest");
-	return map_all(memory, mib, reterr);
+	return map_all(memory, reterr);
 }
 
-int memory_restore(struct memory *memory, uint64_t mib, int fd, struct err *reterr)
+static const char id_magic[16] = "croft memory id";
+
+int memory_write_id(const struct memory *memory, int fd, const uint8_t id[static LAYER_ID])
 {
-	int r = lay_out(memory, mib, reterr);
+	uint8_t page[PAGE] = { 0 };
+
+	memcpy(page, id_magic, sizeof(id_magic));
+	memcpy(page + sizeof(id_magic), id, LAYER_ID);
+	return fd_pwrite_all(fd, page, sizeof(page), (off_t) memory->size);
+}
+
+static int read_id(struct memory *memory)
+{
+	uint8_t found[sizeof(id_magic) + LAYER_ID];
+	int r = fd_pread_all(memory->fd, found, sizeof(found), (off_t) memory->size);
+
+	if (r < 0)
+		return r;
+	if (memcmp(found, id_magic, sizeof(id_magic)) != 0)
+		return -EINVAL;
+	memcpy(memory->id, found + sizeof(id_magic), LAYER_ID);
+	memory->has_id = true;
+	return 0;
+}
+
+int memory_fill_from(struct memory *memory, int fd, struct err *reterr)
+{
 	struct stat st;
+	int r;
 
 	memory->fd = fd;
 	memory->is_private = true;
-	if (r < 0)
-		return r;
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return err_set(reterr, FAIL_SNAPSHOT_INVALID, EINVAL, "the snapshot's memory is no regular file");
-	if ((uint64_t) st.st_size != memory->size) {
+	if ((uint64_t) st.st_size == memory->size + PAGE) {
+		r = read_id(memory);
+		if (r < 0)
+			return err_set(reterr, FAIL_SNAPSHOT_INVALID, -r, "what lies behind the snapshot's memory is no id");
+	} else if ((uint64_t) st.st_size != memory->size) {
 		(void) err_set(reterr, FAIL_SNAPSHOT_INVALID, EIO, "the snapshot's memory file has %lld bytes, not %llu",
 			(long long) st.st_size, (unsigned long long) memory->size);
 		err_add(reterr, "have", "%lld", (long long) st.st_size);
 		err_add(reterr, "need", "%llu", (unsigned long long) memory->size);
 		return -EIO;
 	}
-	return map_all(memory, mib, reterr);
+	return map_all(memory, reterr);
+}
+
+int memory_init(struct memory *memory, uint64_t mib, struct err *reterr)
+{
+	int r = memory_reserve(memory, mib, reterr);
+
+	return r < 0 ? r : memory_fill(memory, reterr);
+}
+
+int memory_restore(struct memory *memory, uint64_t mib, int fd, struct err *reterr)
+{
+	int r = memory_reserve(memory, mib, reterr);
+
+	if (r == 0)
+		return memory_fill_from(memory, fd, reterr);
+	(void) fd_close(fd);
+	return r;
 }
 
 void memory_deinit(struct memory *memory)

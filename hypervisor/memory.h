@@ -27,6 +27,8 @@ struct memory_region {
 };
 
 #define MEMORY_LAYERS_MAX 8
+/* Of all layers together, before a fork puts them together: each costs a mapping or two. */
+#define MEMORY_RUNS_MAX 4096u
 
 /* What it is made of, from below: the file, the layers, and where it is private the pages that this VM wrote since. */
 struct memory {
@@ -34,6 +36,10 @@ struct memory {
 	bool is_private; /* restored or forked: what it writes is its own, the files stay as they are */
 	int pagemap_fd;  /* /proc/self/pagemap, which says what it wrote; borrowed; -1: none */
 	uint64_t copied_pages; /* by the last memory_freeze() */
+	/* of a restored VM whose snapshot has one: of what file and the first n_base layers make, which stands on a disk */
+	bool has_id;
+	uint8_t id[LAYER_ID];
+	unsigned int n_base;
 	unsigned int n_layers;
 	struct layer layers[MEMORY_LAYERS_MAX];
 	uint8_t *base;
@@ -48,12 +54,19 @@ struct memory {
 /* Splits `mib` MiB at the gap. MEMORY_INVALID outside MEMORY_MIB_MIN .. MEMORY_MIB_MAX. */
 int memory_layout(uint64_t mib, struct memory_region ret[static 2], unsigned int *ret_n, struct err *reterr);
 
+/* Its place in the address space, with nothing in it: to touch it is a fault. KVM may have it for a slot already. */
+int memory_reserve(struct memory *memory, uint64_t mib, struct err *reterr);
+/* Into what was reserved: zeros. */
+int memory_fill(struct memory *memory, struct err *reterr);
+/* The same, and takes over `fd`: memory as another VM had it, in a file of exactly that size, or with memory_write_id()'s page
+ * behind it. SNAPSHOT_INVALID when it has another. */
+int memory_fill_from(struct memory *memory, int fd, struct err *reterr);
+/* Both steps in one. */
 int memory_init(struct memory *memory, uint64_t mib, struct err *reterr);
-/* Takes over `fd`: memory as another VM had it, in a file of exactly that size. SNAPSHOT_INVALID when it has another. */
 int memory_restore(struct memory *memory, uint64_t mib, int fd, struct err *reterr);
-/* Puts layers over what was restored, the lowest first; takes over `fds` and sets them to -1. Nobody has looked at it yet.
- * SNAPSHOT_INVALID. */
-int memory_add_layers(struct memory *memory, int *fds, unsigned int n, struct err *reterr);
+/* Puts layers over what was restored, the lowest first; takes over `fds` and sets them to -1. Nobody has looked at it yet. With
+ * `is_chain` they are differential snapshots, each of which must lie over what it was made over. SNAPSHOT_INVALID. */
+int memory_add_layers(struct memory *memory, int *fds, unsigned int n, bool is_chain, struct err *reterr);
 void memory_deinit(struct memory *memory);
 
 /* The `len` bytes at `gpa`, NULL unless all of them are RAM. A len of 0 is valid where one byte would be. */
@@ -66,6 +79,12 @@ int memory_discard(const struct memory *memory, uint64_t offset, uint64_t len);
 /* The pages that may hold something: others were never there, and to look at them would make them. *ret is for pages_deinit().
  * 0 or -errno. */
 int memory_content(const struct memory *memory, struct pages *ret);
+/* The pages that may differ from what the VM was restored from, at most as many runs as a layer may have. -ENOENT: it was not, or
+ * that has no id, or there is no room for another layer over it. */
+int memory_changes(const struct memory *memory, struct pages *ret);
+/* Behind the memory in `fd`. 0 or -errno. */
+int memory_write_id(const struct memory *memory, int fd, const uint8_t id[static LAYER_ID]);
+const void *memory_page(const void *memory, uint64_t page);
 /* Writes up to `max` bytes of memory from *offset on to the same places of `fd`, leaving out what is not in `content` and pages
  * of zeros, and moves *offset on; memory.size is the end. Nobody may change memory meanwhile. 0 or -errno. */
 int memory_copy_out(const struct memory *memory, const struct pages *content, int fd, uint64_t *offset, uint64_t max);

@@ -19,7 +19,10 @@ struct snapshot_writer {
 	uint8_t *state;
 	size_t state_size;
 	uint64_t offset;
+	bool is_differential;
 	struct pages content;
+	struct layer_writer layer;
+	uint8_t id[LAYER_ID];
 	struct loop_timer turn;
 	snapshot_done_fn done;
 	void *data;
@@ -32,11 +35,11 @@ static inline bool snapshot_is_writing(const struct snapshot_writer *writer)
 	return writer->memory_fd >= 0;
 }
 
-/* The state of a paused VM as a file has it; *ret is for free(). */
-int snapshot_read_state(struct vm *vm, uint8_t **ret, size_t *ret_size, struct err *reterr);
+/* The state of a paused VM as a file has it; *ret is for free(). `id`: of the memory that will belong to it; NULL: none. */
+int snapshot_read_state(struct vm *vm, const uint8_t *id, uint8_t **ret, size_t *ret_size, struct err *reterr);
 /* Of a paused VM, to two empty regular files; takes over both descriptors on success, and then calls `done` later. On failure
- * (SNAPSHOT_FAILED, VMM_CONTROL_INVALID for files that are none) it does not. */
-int snapshot_write(struct snapshot_writer *writer, struct loop *loop, struct vm *vm, int state_fd, int memory_fd,
+ * (SNAPSHOT_FAILED, VMM_CONTROL_INVALID for files that are none and where nothing is there to differ from) it does not. */
+int snapshot_write(struct snapshot_writer *writer, struct loop *loop, struct vm *vm, int state_fd, int memory_fd, bool is_differential,
 	snapshot_done_fn done, void *data, struct err *reterr);
 /* Breaks it off: `done` is called with `why`. Harmless when nothing is being written. */
 void snapshot_abort(struct snapshot_writer *writer, const struct err *why);

@@ -140,6 +140,8 @@ static void put_state(const struct vm_state *state, struct out *out)
 	croft__snap_state__init(ret);
 	ret->version = (char *) (uintptr_t) CROFT_VERSION; /* only read */
 	ret->memory_mib = state->memory_mib;
+	if (state->has_memory_id)
+		ret->memory_id = bytes_of(state->memory_id, LAYER_ID);
 	ret->clock_ns = state->clock_nsec;
 	ret->tsc_khz = state->tsc_khz;
 	ret->cpuid = bytes_of(state->cpuid.entries, state->cpuid.n * sizeof(state->cpuid.entries[0]));
@@ -290,6 +292,9 @@ static int take_state(const Croft__SnapState *from, struct vm_state *ret, struct
 		from->n_chips != VM_CHIPS || !from->serial)
 		return invalid(reterr, "has more or fewer parts than a VM");
 	ret->memory_mib = from->memory_mib;
+	ret->has_memory_id = from->memory_id.len > 0;
+	if (ret->has_memory_id && !take(&from->memory_id, ret->memory_id, LAYER_ID))
+		return invalid(reterr, "has an id of its memory that is none");
 	ret->clock_nsec = from->clock_ns;
 	ret->tsc_khz = from->tsc_khz;
 	ret->reached_userspace = from->reached_userspace;

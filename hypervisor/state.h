@@ -40,6 +40,8 @@ struct vm_state {
 	unsigned int n_devices;
 	struct virtio_state devices[VM_VIRTIO_MAX];
 	bool reached_userspace, panicked;
+	bool has_memory_id;
+	uint8_t memory_id[LAYER_ID]; /* of the memory that belongs to it */
 };
 
 void vm_state_free(struct vm_state *state);

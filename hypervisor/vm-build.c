@@ -87,17 +87,11 @@ static int make_chips(struct vm *vm, struct err *reterr)
 	return 0;
 }
 
-static int make_memory(struct vm *vm, struct vm_config *config, struct err *reterr)
+/* KVM has its slots before there is memory: what is mapped there later it finds by itself. */
+static int make_slots(struct vm *vm, const struct vm_config *config, struct err *reterr)
 {
-	int r = config->is_restore ? memory_restore(&vm->memory, config->memory_mib, TAKE_FD(config->memory_fd), reterr) :
-		memory_init(&vm->memory, config->memory_mib, reterr);
+	int r = memory_reserve(&vm->memory, config->memory_mib, reterr);
 
-	if (r == 0 && config->is_forked)
-		r = layer_check_frozen(vm->memory.fd, "the memory", reterr);
-	for (unsigned int i = 0; r == 0 && config->is_forked && i < config->n_layers; i++)
-		r = layer_check_frozen(config->layer_fds[i], "a layer of the memory", reterr);
-	if (r == 0)
-		r = memory_add_layers(&vm->memory, config->layer_fds, config->n_layers, reterr);
 	if (r < 0)
 		return r;
 	vm->memory.pagemap_fd = config->pagemap_fd;
@@ -111,6 +105,23 @@ static int make_memory(struct vm *vm, struct vm_config *config, struct err *rete
 			return err_set(reterr, FAIL_VMM_START_FAILED, errno, "KVM_SET_USER_MEMORY_REGION %u", i);
 	}
 	return 0;
+}
+
+static int fill_memory(struct vm *vm, struct vm_config *config, struct err *reterr)
+{
+	int r = config->is_restore ? memory_fill_from(&vm->memory, TAKE_FD(config->memory_fd), reterr) :
+		memory_fill(&vm->memory, reterr);
+
+	if (r == 0 && config->is_forked)
+		r = layer_check_frozen(vm->memory.fd, "the memory", reterr);
+	for (unsigned int i = 0; r == 0 && config->is_forked && i < config->n_layers; i++)
+		r = layer_check_frozen(config->layer_fds[i], "a layer of the memory", reterr);
+	if (r == 0)
+		r = memory_add_layers(&vm->memory, config->layer_fds, config->n_layers, !config->is_forked, reterr);
+	if (r < 0)
+		return r;
+	r = generation_place(&vm->generation, &vm->memory);
+	return r < 0 ? err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot make the generation id") : 0;
 }
 
 static int connect_irq(struct vm *vm, int fd, uint32_t gsi)
@@ -152,7 +163,7 @@ static int plug(struct vm *vm, struct device *device, struct err *reterr)
 
 static int make_generation(struct vm *vm, struct err *reterr)
 {
-	int r = generation_init(&vm->generation, &vm->memory);
+	int r = generation_init(&vm->generation);
 
 	if (r == 0)
 		r = connect_irq(vm, vm->generation.irq_fd, LAYOUT_GSI_GENERATION);
@@ -321,7 +332,8 @@ static int load_guest(struct vm *vm, const struct vm_config *config, const char 
 	return vcpu_set_entry(&vm->vcpus[0], image.entry, reterr);
 }
 
-int vm_make(struct vm *vm, struct vm_config *config, const char *cmdline, struct err *reterr)
+/* All that needs neither memory's content nor disks. */
+static int make_shell(struct vm *vm, struct vm_config *config, struct err *reterr)
 {
 	int r = check_kvm(config->kvm_fd, reterr);
 
@@ -332,12 +344,62 @@ int vm_make(struct vm *vm, struct vm_config *config, const char *cmdline, struct
 	if (r == 0)
 		r = make_chips(vm, reterr);
 	if (r == 0)
-		r = make_memory(vm, config, reterr);
+		r = make_slots(vm, config, reterr);
 	if (r == 0)
 		r = make_vcpus(vm, config->vcpus, reterr);
+	return r < 0 ? r : make_devices(vm, config, reterr);
+}
+
+int vm_make(struct vm *vm, struct vm_config *config, const char *cmdline, struct err *reterr)
+{
+	int r = make_shell(vm, config, reterr);
+
+	if (r < 0 || config->is_shell)
+		return r;
+	r = fill_memory(vm, config, reterr);
+	if (r < 0)
+		return r;
+	return config->is_restore ? restore_guest(vm, config, reterr) : load_guest(vm, config, cmdline, reterr);
+}
+
+static int unlike_shell(struct err *reterr, const char *what, uint64_t have, uint64_t need)
+{
+	(void) err_set(reterr, FAIL_SNAPSHOT_MISMATCH, EINVAL, "the %s of this start is %llu, that of what was prepared %llu",
+		what, (unsigned long long) have, (unsigned long long) need);
+	err_add(reterr, "what", "%s", what);
+	err_add(reterr, "have", "%llu", (unsigned long long) have);
+	err_add(reterr, "need", "%llu", (unsigned long long) need);
+	return -EINVAL;
+}
+
+static int open_disks(struct vm *vm, struct vm_config *config, struct err *reterr)
+{
+	if (config->n_disks != vm->n_disks)
+		return unlike_shell(reterr, "number of disks", config->n_disks, vm->n_disks);
+	for (unsigned int i = 0; i < vm->n_disks; i++) {
+		int r;
+
+		if (config->disks[i].is_read_only != vm->disks[i].is_read_only)
+			return unlike_shell(reterr, "read-only flag of a disk", config->disks[i].is_read_only,
+				vm->disks[i].is_read_only);
+		r = blk_open(&vm->disks[i], config->disks[i].fd);
+		if (r < 0)
+			return err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot use disk %u", i);
+		config->disks[i].fd = -1;
+	}
+	return 0;
+}
+
+int vm_fill(struct vm *vm, struct vm_config *config, struct err *reterr)
+{
+	int r;
+
+	if (config->vcpus != vm->n_vcpus)
+		return unlike_shell(reterr, "number of vCPUs", config->vcpus, vm->n_vcpus);
+	if (config->memory_mib != vm->memory.size >> 20)
+		return unlike_shell(reterr, "memory in MiB", config->memory_mib, vm->memory.size >> 20);
+	r = open_disks(vm, config, reterr);
 	if (r == 0)
-		r = make_devices(vm, config, reterr);
-	if (r == 0)
-		r = config->is_restore ? restore_guest(vm, config, reterr) : load_guest(vm, config, cmdline, reterr);
-	return r;
+		r = fill_memory(vm, config, reterr);
+	return r < 0 ? r : restore_guest(vm, config, reterr);
 }

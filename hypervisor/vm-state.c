@@ -136,6 +136,8 @@ static int check_fits(const struct vm *vm, const struct vm_state *state, struct 
 {
 	int r = 0;
 
+	if (state->has_memory_id && (!vm->memory.has_id || memcmp(state->memory_id, vm->memory.id, LAYER_ID) != 0))
+		return err_set(reterr, FAIL_SNAPSHOT_INVALID, ESTALE, "the snapshot's memory and its state are of two snapshots");
 	if (state->memory_mib != vm->memory.size >> 20)
 		return mismatch(reterr, "memory in MiB", state->memory_mib, vm->memory.size >> 20);
 	if (state->n_vcpus != vm->n_vcpus)

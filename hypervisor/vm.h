@@ -104,10 +104,13 @@ struct vm {
 	struct exit_record exit;              /* under exit_lock until vm_stop() */
 };
 
-/* Builds the machine and loads the guest, or what a snapshot kept of one; no vCPU runs yet. Takes the descriptors out of `config` that it
+/* Builds the machine and loads the guest, or what a snapshot kept of one, or with is_shell nothing as yet; no vCPU runs. Takes the descriptors out of `config` that it
  * needs. On failure nothing is left. */
 int vm_build(struct vm **ret, struct loop *loop, struct vm_config *config, const char *cmdline,
 	const struct vm_hooks *hooks, void *hooks_data, struct err *reterr);
+/* The guest of a VM that vm_build() made as a shell: memory, state and disks of `config`, whose shape must be the shell's
+ * (SNAPSHOT_MISMATCH). On failure the VM is of no use any more. */
+int vm_fill(struct vm *vm, struct vm_config *config, struct err *reterr);
 int vm_start(struct vm *vm, struct err *reterr);
 /* For vm_build() alone: its second half, which needs the loop already. */
 int vm_make(struct vm *vm, struct vm_config *config, const char *cmdline, struct err *reterr);

@@ -121,13 +121,17 @@ static int start(struct vmm *vmm, struct vm_config *config, struct err *reterr)
 	config->run = vmm->run;
 	config->pagemap_fd = vmm->pagemap_fd;
 	r = config_check(config, cmdline, reterr);
-	if (r == 0)
+	if (r == 0 && config->is_prepared)
+		r = vm_fill(vmm->vm, config, reterr);
+	else if (r == 0)
 		r = vm_build(&vmm->vm, &vmm->loop, config, cmdline, &hooks, vmm, reterr);
 	if (r < 0)
 		return r;
 	vmm->memory_mib = config->memory_mib;
 	vmm->vcpus = config->vcpus;
 	vmm->vm->is_filtered = vmm->is_filtered;
+	if (config->is_shell)
+		return 0;
 	/* kernel and initramfs are in memory: their descriptors go when the request goes */
 	r = vm_start(vmm->vm, reterr);
 	if (r == 0)
@@ -144,21 +148,24 @@ static int start(struct vmm *vmm, struct vm_config *config, struct err *reterr)
 static void handle_start(struct vmm *vmm, struct server_connection *connection, struct control_request *request)
 {
 	struct exit_record record = { .reason = EXIT_START_FAILED };
+	enum control_state from = request->start.is_prepared ? CONTROL_PREPARED : CONTROL_WAITING;
+	bool is_shell = request->start.is_shell;
 	struct err err = ERR_NULL;
 
-	if (vmm->state != CONTROL_WAITING) {
-		(void) err_set(&err, FAIL_VMM_CONTROL_INVALID, EALREADY, "this VMM was started already");
+	if (vmm->state != from) {
+		(void) err_set(&err, FAIL_VMM_CONTROL_INVALID, EALREADY, "this VMM was %s",
+			from == CONTROL_PREPARED ? "not prepared, or started already" : "started or prepared already");
 		server_send(&vmm->server, connection, control_encode_failure(request->id, &err, vmm->server.out));
 		return;
 	}
 	if (start(vmm, &request->start, &err) == 0) {
-		vmm->state = CONTROL_RUNNING;
-		log_info("started", "vcpus", LOG_NUM(vmm->vcpus), "memory_mib", LOG_NUM(vmm->memory_mib));
+		vmm->state = is_shell ? CONTROL_PREPARED : CONTROL_RUNNING;
+		log_info(is_shell ? "prepared" : "started", "vcpus", LOG_NUM(vmm->vcpus), "memory_mib", LOG_NUM(vmm->memory_mib));
 		server_send(&vmm->server, connection, control_encode_done(request->id, vmm->server.out));
 		return;
 	}
 	host_limit_refine(&err);
-	log_failure(LOG_LEVEL_ERROR, "start failed", &err, NULL);
+	log_failure(LOG_LEVEL_ERROR, is_shell ? "nothing can be prepared" : "start failed", &err, NULL);
 	server_send(&vmm->server, connection, control_encode_failure(request->id, &err, vmm->server.out));
 	record.failure = err;
 	(void) snprintf(record.detail, sizeof(record.detail), "%.*s", EXIT_DETAIL_MAX - 1, err.msg);
@@ -170,12 +177,17 @@ static void on_grace(void *data)
 	end_with(data, EXIT_STOPPED, "the guest did not power itself off in time");
 }
 
+static bool is_started(const struct vmm *vmm)
+{
+	return vmm->state != CONTROL_WAITING && vmm->state != CONTROL_PREPARED;
+}
+
 static void handle_stop(struct vmm *vmm, struct server_connection *connection, const struct control_request *request)
 {
 	struct err err = ERR_NULL, stopped = ERR_NULL;
 
 	server_send(&vmm->server, connection, control_encode_done(request->id, vmm->server.out));
-	if (request->force || vmm->state == CONTROL_WAITING) {
+	if (request->force || !is_started(vmm)) {
 		end_with(vmm, EXIT_STOPPED, "the control socket asked for it");
 		return;
 	}
@@ -233,7 +245,7 @@ static void handle_stats(struct vmm *vmm, struct server_connection *connection, 
 /* To requests that mean nothing before start. */
 static int check_started(const struct vmm *vmm, struct err *reterr)
 {
-	return vmm->vm ? 0 : err_set(reterr, FAIL_VMM_CONTROL_INVALID, ESRCH, "this VMM was not started");
+	return is_started(vmm) ? 0 : err_set(reterr, FAIL_VMM_CONTROL_INVALID, ESRCH, "this VMM was not started");
 }
 
 static void answer(struct vmm *vmm, struct server_connection *connection, uint64_t id, int r, const struct err *err)
@@ -304,7 +316,8 @@ static void handle_snapshot(struct vmm *vmm, struct server_connection *connectio
 	vmm->snapshot_id = r == 0 ? request->id : vmm->snapshot_id;
 	vmm->snapshot_connection = r == 0 ? connection->number : vmm->snapshot_connection;
 	if (r == 0)
-		r = snapshot_write(&vmm->snapshot, &vmm->loop, vmm->vm, request->state_fd, request->memory_fd, on_snapshot, vmm,
+		r = snapshot_write(&vmm->snapshot, &vmm->loop, vmm->vm, request->state_fd, request->memory_fd,
+			request->is_differential, on_snapshot, vmm,
 			&err);
 	if (r == 0)
 		request->memory_fd = request->state_fd = -1; /* the writer's */
@@ -355,6 +368,7 @@ static void handle(void *data, struct server_connection *connection, struct cont
 
 	switch (request->kind) {
 	case CONTROL_START:
+	case CONTROL_PREPARE:
 		handle_start(vmm, connection, request);
 		break;
 	case CONTROL_STOP:

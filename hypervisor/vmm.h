@@ -4,7 +4,8 @@
  * requests, and learns why it ended.
  *
  *   waiting --start--> running --stop--> stopping --> ended
- *      |              pause| ^resume        ^           ^
+ *      |   prepare> prepared --start-^      ^           ^
+ *      |              pause| ^resume        |           |
  *      |                   v |              |           |
  *      |                 paused -----stop---+           |
  *      +---- start fails, the guest ends, a signal -----+

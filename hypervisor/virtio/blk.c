@@ -426,7 +426,6 @@ int blk_init(struct blk_device *blk, const struct memory *memory, int fd, bool i
 	static const struct rate_config no_limit;
 	struct device_config config = { .ops = &ops, .id = VIRTIO_ID_BLOCK, .n_queues = 1, .queue_size = QUEUE_SIZE,
 		.features = BIT(VIRTIO_BLK_F_SEG_MAX) | BIT(VIRTIO_BLK_F_FLUSH) | BIT(VIRTIO_BLK_F_BLK_SIZE) };
-	struct stat st;
 	int r;
 
 	*blk = (struct blk_device) { .fd = -1, .stop_fd = -1, .is_read_only = is_read_only,
@@ -436,9 +435,6 @@ int blk_init(struct blk_device *blk, const struct memory *memory, int fd, bool i
 		config.features |= BIT(VIRTIO_BLK_F_RO);
 	else
 		config.features |= BIT(VIRTIO_BLK_F_DISCARD) | BIT(VIRTIO_BLK_F_WRITE_ZEROES);
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	blk->sectors = (uint64_t) st.st_size / BLK_SECTOR;
 	memcpy(blk->serial, serial, strnlen(serial, BLK_SERIAL_SIZE));
 	r = device_init(&blk->device, memory, &config);
 	if (r < 0)
@@ -446,6 +442,16 @@ int blk_init(struct blk_device *blk, const struct memory *memory, int fd, bool i
 	blk->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (blk->stop_fd < 0)
 		return -errno;
+	return fd < 0 ? 0 : blk_open(blk, fd);
+}
+
+int blk_open(struct blk_device *blk, int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	blk->sectors = (uint64_t) st.st_size / BLK_SECTOR;
 	blk->fd = fd;
 	return 0;
 }

@@ -517,7 +517,8 @@ START_TEST(generation_renews)
 	uint64_t n;
 
 	ck_assert_int_eq(memory_init(&memory, 64, NULL), 0);
-	ck_assert_int_eq(generation_init(&generation, &memory), 0);
+	ck_assert_int_eq(generation_init(&generation), 0);
+	ck_assert_int_eq(generation_place(&generation, &memory), 0);
 	ck_assert_ptr_eq(generation.id, memory.base + LAYOUT_GENERATION);
 	memcpy(first, generation.id, sizeof(first));
 	ck_assert_mem_ne(first, none, sizeof(first));

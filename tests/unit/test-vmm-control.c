@@ -472,7 +472,7 @@ static size_t pack_start(uint8_t *buf, void (*change)(Croft__VmmStart *))
 		disks[i] = i == 0 ? &one : &two;
 	one.read_only = true;
 	one.serial = serial_number;
-	two.serial = change ? long_serial : serial_number;
+	two.serial = change ? long_serial : serial_number; /* which one disk alone does not have */
 	vsock.guest_cid = 3;
 	vsock.path = path;
 	start.vcpus = 2;
@@ -582,6 +582,46 @@ START_TEST(control_start_net)
 }
 END_TEST
 
+static void restored(Croft__VmmStart *start);
+static void with_layers(Croft__VmmStart *start);
+static void prepared(Croft__VmmStart *start);
+
+/* The order of a fork's descriptors, and of what a VM made ahead still needs. */
+START_TEST(control_start_forked)
+{
+	struct control_request request;
+	uint8_t buf[4096];
+	int fds[14], copy[14];
+	size_t n = pack_start(buf, with_layers);
+
+	open_fds(fds, 14);
+	memcpy(copy, fds, sizeof(copy));
+	ck_assert_int_eq(control_decode(buf, n, fds, 14, &request, NULL), 0);
+	ck_assert(request.start.is_restore && request.start.is_forked && !request.start.is_prepared);
+	ck_assert_int_eq(request.start.kvm_fd, copy[0]);
+	ck_assert_int_eq(request.start.state_fd, copy[1]);
+	ck_assert_int_eq(request.start.memory_fd, copy[2]);
+	ck_assert_uint_eq(request.start.n_layers, 8);
+	for (int i = 0; i < 8; i++)
+		ck_assert_int_eq(request.start.layer_fds[i], copy[3 + i]);
+	ck_assert_int_eq(request.start.disks[0].fd, copy[11]);
+	ck_assert_int_eq(request.start.vsock_fd, copy[12]);
+	ck_assert_int_eq(request.start.console_fd, copy[13]);
+	control_request_deinit(&request);
+	for (int i = 0; i < 14; i++)
+		ck_assert_int_eq(fcntl(copy[i], F_GETFD), -1);
+	n = pack_start(buf, prepared);
+	open_fds(fds, 3);
+	memcpy(copy, fds, 3 * sizeof(copy[0]));
+	ck_assert_int_eq(control_decode(buf, n, fds, 3, &request, NULL), 0);
+	ck_assert(request.start.is_prepared && request.start.kvm_fd < 0);
+	ck_assert_int_eq(request.start.state_fd, copy[0]);
+	ck_assert_int_eq(request.start.memory_fd, copy[1]);
+	ck_assert_int_eq(request.start.disks[0].fd, copy[2]);
+	control_request_deinit(&request);
+}
+END_TEST
+
 static void keep(Croft__VmmStart *start)
 {
 	(void) start; /* the second disk's serial is too long by itself */
@@ -599,11 +639,68 @@ static void long_path(Croft__VmmStart *start)
 	start->vsock->path = path;
 }
 
+/* A restored VM with one disk, vsock and console: 6 descriptors, 3 without those of the shell. */
+static void restored(Croft__VmmStart *start)
+{
+	static char none[] = "";
+
+	start->n_disks = 1;
+	start->cmdline = none;
+	start->has_initramfs = false;
+	start->restore = true;
+}
+static void with_layers(Croft__VmmStart *start)
+{
+	restored(start);
+	start->layers = 8;
+	start->forked = true;
+}
+static void with_nine_layers(Croft__VmmStart *start)
+{
+	restored(start);
+	start->layers = 9;
+}
+static void with_many_layers(Croft__VmmStart *start)
+{
+	restored(start);
+	start->layers = UINT32_MAX;
+}
+static void booted_with_layers(Croft__VmmStart *start)
+{
+	start->n_disks = 1;
+	start->layers = 1;
+}
+static void prepared(Croft__VmmStart *start)
+{
+	restored(start);
+	start->vsock = NULL;
+	start->has_console = false;
+	start->prepared = true;
+}
+static void prepared_with_vsock(Croft__VmmStart *start)
+{
+	restored(start);
+	start->prepared = true;
+}
+static void booted_prepared(Croft__VmmStart *start)
+{
+	start->n_disks = 1;
+	start->prepared = true;
+}
+
 static const struct {
 	void (*change)(Croft__VmmStart *);
 	size_t n_fds;
 	enum fail_code code;
 } bad_starts[] = {
+	{ restored, 5, FAIL_VMM_CONTROL_INVALID },
+	{ with_layers, 13, FAIL_VMM_CONTROL_INVALID },
+	{ with_nine_layers, 15, FAIL_VMM_CONTROL_INVALID },
+	{ with_many_layers, 5, FAIL_VMM_CONTROL_INVALID }, /* as many as there are, modulo 2^32 */
+	{ booted_with_layers, 7, FAIL_VMM_CONTROL_INVALID },
+	{ prepared, 4, FAIL_VMM_CONTROL_INVALID },
+	{ prepared_with_vsock, 5, FAIL_VMM_CONTROL_INVALID },
+	{ booted_prepared, 5, FAIL_VMM_CONTROL_INVALID },
 	{ NULL, 6, FAIL_VMM_CONTROL_INVALID },
 	{ NULL, 8, FAIL_VMM_CONTROL_INVALID },
 	{ NULL, 0, FAIL_VMM_CONTROL_INVALID },
@@ -725,6 +822,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, serial_file_goes_on);
 	tcase_add_test(tcase, control_start);
 	tcase_add_test(tcase, control_start_net);
+	tcase_add_test(tcase, control_start_forked);
 	tcase_add_loop_test(tcase, control_bad_start, 0, ARRAY_LEN(bad_starts));
 	tcase_add_test(tcase, control_fuzz);
 	tcase_add_test(tcase, control_failure);

@@ -7,7 +7,7 @@ import time
 
 from guest import Guest, ask
 from pauses import Traffic, end_of
-from snapshots import MAC, Snapshot, check_alive, clocks, counter
+from snapshots import MAC, Difference, Snapshot, check_alive, clocks, counter, refused
 from tap import Namespace
 
 
@@ -211,3 +211,112 @@ def case_fork_refused(env):
                 pass
     check_alive(vm, before, boot_id)
     end_of(vm)
+
+
+def case_shell(env):
+    """a VM made ahead becomes a clone and a restored VM; what does not fit it is refused by name; it can be stopped unused"""
+    from vmmclient import Vmm
+    vm = Guest(env, "shell", "serve", vcpus=2)
+    vm.wait_probe("serve")
+    before, boot_id = counter(vm), clocks(vm)[2]
+    assert held(vm, 1000) == 0
+    fork = Fork(env, vm)
+    child = fork.start(shell=lambda guest: None)
+    assert held(child) == 0
+    check_alive(child, before, boot_id)
+    second = Fork(env, child)  # a clone of a clone, with a layer
+    grandchild = second.start(shell=lambda guest: None)
+    assert held(grandchild) == 0
+    check_alive(grandchild, before, boot_id)
+    for one in (vm, child, grandchild):
+        end_of(one)
+
+    disks = [(fork.upper, True, "base"), (fork.upper, False, "upper")]
+
+    def shell(**more):
+        vmm = Vmm(env.vmm, os.path.join(env.directory, "shell-unused"))
+        arguments = dict(disks=disks, vcpus=2, memory=256, cid=3)
+        arguments.update(more)
+        failed = vmm.start(None, None, prepare=True, **arguments)
+        return vmm, failed
+
+    def end(vmm, status):
+        assert vmm.wait(60)[0] == status
+        shutil.rmtree(vmm.run)
+
+    unused, failed = shell()
+    assert failed is None and unused.state() == "prepared"
+    for refused in (unused.pause(), unused.fork()[0], unused.set_balloon(1)):
+        assert refused["code"] == "VMM_CONTROL_INVALID", refused
+    assert unused.start(env.kernel)["code"] == "VMM_CONTROL_INVALID"  # a kernel, into what is for a clone
+    assert unused.state() == "prepared"
+    unused.stop(force=False, grace_ms=60000)
+    end(unused, 16)
+    for more in (dict(vcpus=1), dict(memory=512), dict(disks=disks[:1]), dict(disks=[disks[1], disks[1]])):
+        vmm, failed = shell(**more)
+        assert failed is None, failed
+        failed = vmm.start(None, None, disks, 2, 256, forked=fork.fds, prepared=True)
+        assert failed and failed["code"] == "SNAPSHOT_MISMATCH", failed
+        end(vmm, 18)
+    vmm, failed = shell(vcpus=0)
+    assert failed["code"] == "VCPUS_INVALID", failed
+    end(vmm, 18)
+    none = Vmm(env.vmm, os.path.join(env.directory, "shell-unused"))
+    assert none.start(None, None, disks, 2, 256, forked=fork.fds, prepared=True)["code"] == "VMM_CONTROL_INVALID"
+    none.stop()
+    end(none, 16)
+
+
+def memory_kib(guest):
+    """What the guest has written to memory of its own, as the host's kernel counts it."""
+    with open("/proc/%d/smaps" % guest.vmm.pid) as f:
+        total, ours = 0, False
+        for line in f:
+            if line[0] in "0123456789abcdef" and "-" in line.split(" ")[0]:
+                ours = "/memory" in line or "memfd:croft-" in line
+            elif ours and line.startswith("Anonymous:"):
+                total += int(line.split()[1])
+    return total
+
+
+def case_differential(env):
+    """what changed since the restore, twice one over the other, also after a fork; what does not belong together is refused"""
+    vm = Guest(env, "differential", "serve", vcpus=2)
+    vm.wait_probe("serve")
+    before, boot_id = counter(vm), clocks(vm)[2]
+    assert held(vm, 4000) == 0
+    assert vm.vmm.pause() is None
+    number = vm.vmm.snapshot_begin("/dev/shm/croft-diff-1", "/dev/shm/croft-diff-2", True)
+    assert vm.vmm.snapshot_end(number)["code"] == "VMM_CONTROL_INVALID", "a difference from nothing"
+    full, other = Snapshot(env, vm, "diff-full"), Snapshot(env, vm, "diff-other")
+    vm.vmm.stop()
+    assert vm.vmm.wait()[0] == 16
+    kept, chain = full, []
+    for n in range(2):
+        vm = kept.restore(env, "differential-%d" % n)
+        assert held(vm) == 0
+        check_alive(vm, before, boot_id)
+        if n == 1:
+            Fork(env, vm).close()
+        assert held(vm, 500) == 0
+        assert vm.vmm.pause() is None
+        dirty = memory_kib(vm)
+        kept = Difference(env, vm, "diff-%d" % n, kept)
+        chain.append(kept)
+        size = os.stat(kept.memory).st_size >> 10
+        env.note("differential snapshot: %d KiB, of %d KiB that are the VM's own and in no layer" % (size, dirty))
+        if n == 0:
+            assert 500 * 4 < size <= dirty * 1.05, (size, dirty)
+        vm.vmm.stop()
+        assert vm.vmm.wait()[0] == 16
+    last = kept.restore(env, "differential-last")
+    assert held(last) == 0
+    check_alive(last, before, boot_id)
+    end_of(last)
+    first, second = chain
+    for files in ((second.state, full.memory, second.memory), (second.state, full.memory, second.memory, first.memory),
+                  (first.state, other.memory, first.memory), (first.state, full.memory), (second.state, full.memory, first.memory),
+                  (full.state, full.memory, first.memory), (full.state, other.memory)):
+        refused(env, first, "SNAPSHOT_INVALID", files=files)
+    for path in ("/dev/shm/croft-diff-1", "/dev/shm/croft-diff-2"):
+        os.unlink(path)

@@ -23,9 +23,9 @@ class Guest:
 
     def __init__(self, env, name, end, vcpus=1, memory=256, cmdline="", quick=False, tap=None, mac=b"", balloon=False,
                  cid=3, patience=120, restore=None, upper=None, console=None,
-                 forked=None):
+                 forked=None, shell=None):
         """console: the path of one that is no file of its own. restore: (state, memory) of a snapshot; upper: the disk that goes with it;
-        forked: descriptors of a fork in place of a snapshot."""
+        forked: descriptors of a fork in place of a snapshot; shell: called between prepare and start."""
         self.run = os.path.join(env.directory, name)
         os.makedirs(self.run)
         self.console = console or os.path.join(self.run, "console")
@@ -51,8 +51,15 @@ class Guest:
             initramfs, cmdline = None, ""
         else:
             initramfs, cmdline = env.initramfs, "probe.end=%s%s %s" % (end, " probe.quick" if quick else "", cmdline)
-        failed = self.vmm.start(env.kernel, initramfs, disks, vcpus, memory, cmdline, cid=cid, console=self.console,
-                                tap=tap, mac=mac, balloon=balloon, restore=restore, forked=forked)
+        if shell:
+            failed = self.vmm.start(None, None, disks, vcpus, memory, cid=cid, console=self.console, tap=tap, mac=mac,
+                                    balloon=balloon, prepare=True)
+            assert failed is None and self.vmm.state() == "prepared", failed
+            shell(self)
+            failed = self.vmm.start(None, None, disks, vcpus, memory, restore=restore, forked=forked, prepared=True)
+        else:
+            failed = self.vmm.start(env.kernel, initramfs, disks, vcpus, memory, cmdline, cid=cid, console=self.console,
+                                    tap=tap, mac=mac, balloon=balloon, restore=restore, forked=forked)
         assert failed is None, failed
         assert self.vmm.wait_event("userspace", patience), "no user space\n" + self.text()
         self.boot_seconds = time.monotonic() - began

@@ -488,6 +488,17 @@ static void serve_held(int fd)
 	(void) !write(fd, line, (size_t) snprintf(line, sizeof(line), "%llu\n", (unsigned long long) wrong));
 }
 
+/* From now on a byte to the console every 5 ms. */
+static void serve_ticks(int fd)
+{
+	(void) read_number(fd);
+	(void) !write(fd, "0\n", 2);
+	(void) close(fd);
+	fd = open("/dev/console", O_WRONLY);
+	while (write(fd, ".", 1) == 1)
+		(void) usleep(5000);
+}
+
 static void serve_sleep(int fd)
 {
 	uint64_t ms = read_number(fd), began = clock_ns(CLOCK_MONOTONIC);
@@ -545,7 +556,8 @@ static const struct {
 } services[] = { { 7, serve_echo, true }, { 8, serve_source, true }, { 9, NULL, false }, { 10, serve_sink, true },
 	{ 11, serve_touch, false }, { 12, serve_interrupts, false }, { 13, serve_disk, false }, { 14, serve_clocks, false },
 	{ 15, serve_sleep, false }, { 16, serve_counter, false },
-	{ 17, serve_connects, false }, { 18, serve_console, false }, { 19, serve_held, false } };
+	{ 17, serve_connects, false }, { 18, serve_console, false }, { 19, serve_held, false },
+	{ 20, serve_ticks, false } };
 #define N_SERVICES (sizeof(services) / sizeof(services[0]))
 
 static int listen_on(unsigned int port, bool is_tcp)

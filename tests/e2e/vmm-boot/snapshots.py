@@ -38,20 +38,36 @@ def clocks(guest):
 class Snapshot:
     """The files of a paused VM, in a folder of their own, with its second disk as it was."""
 
-    def __init__(self, env, guest, name):
+    def __init__(self, env, guest, name, differential=False):
         self.folder = os.path.join(env.directory, name)
         os.makedirs(self.folder)
         self.state, self.memory, self.upper = (os.path.join(self.folder, x) for x in ("state", "memory", "upper"))
         began = time.monotonic()
-        number = guest.vmm.snapshot_begin(self.state, self.memory)
+        number = guest.vmm.snapshot_begin(self.state, self.memory, differential)
         assert guest.vmm.state() == "paused", "the control socket does not answer while it is written"
         assert guest.vmm.resume()["code"] == "VMM_CONTROL_INVALID", "went on in the middle of its snapshot"
         assert guest.vmm.snapshot_end(number) is None
         self.seconds = time.monotonic() - began
         shutil.copyfile(guest.upper, self.upper)
 
+    @property
+    def files(self):
+        return self.state, self.memory
+
     def restore(self, env, name, **more):
-        return Guest(env, name, "", vcpus=2, restore=(self.state, self.memory), upper=self.upper, **more)
+        return Guest(env, name, "", vcpus=2, restore=self.files, upper=self.upper, **more)
+
+
+class Difference(Snapshot):
+    """One over the files that the guest was restored from."""
+
+    def __init__(self, env, guest, name, base):
+        super().__init__(env, guest, name, True)
+        self.below = base.files
+
+    @property
+    def files(self):
+        return (self.state, *self.below[1:], self.memory)
 
 
 def has_stable_tsc():
@@ -100,7 +116,7 @@ def case_snapshot(env):
     paused = time.monotonic()
     kept = Snapshot(env, first, "kept")
     size, used = os.stat(kept.memory).st_size, os.stat(kept.memory).st_blocks * 512
-    assert size == 256 << 20 and used < size, (size, used)
+    assert size == (256 << 20) + 4096 and used < size, (size, used)
     env.note("written in %.1f s: %d KiB of state, %d of %d MiB of memory" % (
         kept.seconds, os.stat(kept.state).st_size >> 10, used >> 20, size >> 20))
     sums = digest(kept.state), digest(kept.memory)
@@ -172,7 +188,7 @@ def case_snapshot_net(env):
     end_of(second)
 
 
-def refused(env, kept, code, state=None, memory=None, vcpus=2, mib=256, disks=None, tap=None):
+def refused(env, kept, code, state=None, memory=None, vcpus=2, mib=256, disks=None, tap=None, files=None):
     """A start from these files ends with the code, before a vCPU runs."""
     refused.number += 1
     run = os.path.join(env.directory, "refused-%d" % refused.number)
@@ -183,7 +199,7 @@ def refused(env, kept, code, state=None, memory=None, vcpus=2, mib=256, disks=No
     if disks is None:
         disks = [(base, True, "base"), (kept.upper, False, "upper")]
     got = vmm.start(None, None, disks, vcpus, mib, cid=3, tap=tap, mac=MAC if tap is not None else b"",
-                    restore=(state or kept.state, memory or kept.memory))
+                    restore=files or (state or kept.state, memory or kept.memory))
     assert got and got["code"] == code, "%s: %s" % (code, got)
     status, record = vmm.wait(30)
     assert status == 18 and record["failure"]["code"] == code, (status, record)

@@ -167,17 +167,19 @@ class Vmm:
         raise RuntimeError("no answer in time")
 
     def start(self, kernel, initramfs=None, disks=(), vcpus=1, memory=256, cmdline="", cid=0, console=None,
-              kvm="/dev/kvm", tap=None, mac=b"", balloon=False, restore=None, forked=None):
-        """disks: (path, read_only, serial). restore: (state, memory) in place of kernel and initramfs; forked: or what fork()
-        gave. Returns None or the failure. `tap` and `forked` stay open."""
-        fds = [os.open(kvm, os.O_RDWR)]
-        fds += [os.dup(fd) for fd in forked] if forked else [os.open(path, os.O_RDONLY) for path in restore or (kernel,)]
+              kvm="/dev/kvm", tap=None, mac=b"", balloon=False, restore=None, forked=None, prepared=False, prepare=False):
+        """disks: (path, read_only, serial). restore: (state, memory, layers...) in place of kernel and initramfs; forked: or what fork()
+        gave. prepare: the shell of such a VM, for which `prepared` then brings the rest. Returns None or the failure. `tap`
+        and `forked` stay open."""
+        fds = [] if prepared else [os.open(kvm, os.O_RDWR)]
+        fds += [] if prepare else [os.dup(fd) for fd in forked] if forked else [os.open(path, os.O_RDONLY) for path in restore or (kernel,)]
         body = field(1, vcpus) + field(2, memory) + field(3, cmdline)
         if initramfs:
             fds.append(os.open(initramfs, os.O_RDONLY))
             body += field(4, True)
         for path, read_only, serial in disks:
-            fds.append(os.open(path, os.O_RDONLY if read_only else os.O_RDWR))
+            if not prepare:
+                fds.append(os.open(path, os.O_RDONLY if read_only else os.O_RDWR))
             body += field(5, field(1, read_only) + field(2, serial))
         if cid:
             self.vsock_path = os.path.join(self.run, "vsock.sock")
@@ -194,11 +196,15 @@ class Vmm:
             body += field(8, field(1, mac))
         if balloon:
             body += field(9, b"")
-        if restore or forked:
+        if restore or forked or prepare:
             body += field(10, True)
+        if len(forked or restore or ()) > 2:
+            body += field(11, len(forked or restore) - 2)
         if forked:
-            body += field(11, len(forked) - 2) + field(12, True)
-        answer = self.call(field(2, body), fds)
+            body += field(12, True)
+        if prepared:
+            body += field(13, True)
+        answer = self.call(field(12 if prepare else 2, body), fds)
         for fd in fds:
             os.close(fd)
         return failure(answer[2][0]) if 2 in answer else None
@@ -245,9 +251,9 @@ class Vmm:
         answer = self.call(field(9, b""))
         return failure(answer[2][0]) if 2 in answer else None
 
-    def snapshot_begin(self, state, memory):
+    def snapshot_begin(self, state, memory, differential=False):
         fds = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600) for path in (state, memory)]
-        number = self.send(field(10, b""), fds)
+        number = self.send(field(10, field(1, True) if differential else b""), fds)
         for fd in fds:
             os.close(fd)
         return number
@@ -266,7 +272,7 @@ class Vmm:
 
     def state(self):
         status = fields(self.call(field(4, b""))[3][0])
-        return {1: "waiting", 2: "running", 3: "stopping", 4: "paused"}[status[1][0]]
+        return {1: "waiting", 2: "running", 3: "stopping", 4: "paused", 5: "prepared"}[status[1][0]]
 
     def wait_event(self, name, timeout):
         until = time.monotonic() + timeout
