@@ -3,8 +3,10 @@
  * The node's own test VM: without image and disk, through the same acts as any start (slot, control group, jail, kernel,
  * croft-guest's hello), at most once in canary_usec, and not where a sandbox booted meanwhile, nor where there is no room for
  * one more sandbox. Where one fails another is tried soon; a node on which that fails too is not placed on until one boots,
- * or a sandbox does. Before the first is decided nothing is held against the node. What says nothing of the host (it is
- * full) decides nothing.
+ * or a sandbox does. Before the first is decided the node is not placed on either (CANARY_PENDING, for which requests wait),
+ * unless sandboxes run there. What says nothing of the host (it is full) decides that nothing is held against it.
+ *
+ * It takes no room from a sandbox: one that would not fit beside it ends it, and that decides nothing.
  *
  *   idle -> clearing (a former agent's) -> network -> spawn -> boot -> clearing -> idle
  *
@@ -73,22 +75,34 @@ static void emit_with_spec(struct supervisor *sv, enum sv_action_type type)
 
 /* ---- the verdict ---- */
 
+/* Nothing is held against the node for want of a first verdict any more. */
+static void no_longer_pending(struct supervisor *sv)
+{
+	if (sv->canary.verdict.code != FAIL_CANARY_PENDING)
+		return;
+	sv->canary.verdict = (struct err)ERR_NULL;
+	sv->capacity_changed = true;
+	sv->canary.is_news = true;
+}
+
 static void decide(struct supervisor *sv, const struct err *failure)
 {
 	struct sv_canary *canary = &sv->canary;
 	bool was_failed = canary->verdict.code == FAIL_CANARY_FAILED;
-
 	bool is_first = !was_failed && !canary->is_doubted;
 
 	canary->has_failed = failed(failure);
 	canary->is_doubted = false;
-	if (failed(failure) && failure_info(failure->code)->class == CLASS_CAPACITY)
+	if (failed(failure) && failure_info(failure->code)->class == CLASS_CAPACITY) {
+		no_longer_pending(sv);
 		return;
+	}
 	if (failed(failure) && is_first) {
 		canary->is_doubted = true;
 		sv_emit_event(sv, "canary-again", NULL, failure);
 		return;
 	}
+	no_longer_pending(sv);
 	if (was_failed != failed(failure)) {
 		sv->capacity_changed = true;
 		canary->is_news = true;
@@ -167,7 +181,7 @@ static void finish(struct supervisor *sv, const struct err *failure)
 	clear(sv, false);
 }
 
-/* It is in no sum of what the node has given away: where it does not fit it would take from a sandbox. */
+/* Beside what the node has given away, without taking from a sandbox. */
 static bool fits(struct supervisor *sv)
 {
 	struct sandbox_spec *spec = sv->has_capacity ? spec_of(sv) : NULL;
@@ -183,6 +197,8 @@ static void begin(struct supervisor *sv)
 
 	if (!fits(sv)) {
 		wait_for(sv, CANARY_IDLE, sv->config.canary_usec);
+		no_longer_pending(sv);
+		sv_canary_tell(sv);
 		return;
 	}
 	canary->number++;
@@ -283,6 +299,25 @@ void sv_canary_event(struct supervisor *sv, const struct sv_event *event)
 	}
 }
 
+void sv_canary_make_room(struct supervisor *sv)
+{
+	struct sv_canary *canary = &sv->canary;
+	struct sandbox_spec *spec;
+	bool has_memory;
+
+	if (canary->state != CANARY_NETWORK && canary->state != CANARY_SPAWN && canary->state != CANARY_BOOT)
+		return;
+	spec = spec_of(sv);
+	has_memory = !spec || sv_has_memory(sv, spec);
+	spec_unref(spec);
+	if (has_memory)
+		return;
+	canary->has_failed = false;
+	no_longer_pending(sv);
+	sv_canary_tell(sv);
+	clear(sv, false);
+}
+
 static void timed_out(struct supervisor *sv, enum fail_stage stage, enum fail_code code, const char *what)
 {
 	struct err err = ERR_NULL;
@@ -334,4 +369,6 @@ void sv_canary_start(struct supervisor *sv)
 	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next)
 		if (!sandbox->is_bad && sandbox->journal.state == SV_ADOPTING) /* it booted, and is there */
 			sv->canary.deadline_usec = sv->now.mono_usec + sv->config.canary_usec;
+	if (sv->canary.deadline_usec == sv->now.mono_usec)
+		(void)err_set(&sv->canary.verdict, FAIL_CANARY_PENDING, 0, "The node boots its first test VM.");
 }

@@ -193,6 +193,14 @@ bool sv_has_room(const struct supervisor *sv, const struct sandbox_spec *spec)
 	return check_room(sv, spec, &used, NULL) == 0;
 }
 
+bool sv_has_memory(const struct supervisor *sv, const struct sandbox_spec *spec)
+{
+	struct usage used;
+
+	usage_sum(sv, &used);
+	return spec_memory_cost(spec) <= left(sv->capacity.capacity.memory_mib, used.memory_mib);
+}
+
 int sv_admit_wake(const struct supervisor *sv, const struct sv_sandbox *sandbox, struct err *reterr)
 {
 	const struct node_capacity *capacity = &sv->capacity.capacity;
@@ -374,6 +382,7 @@ void sv_on_create(struct supervisor *sv, const struct create_command *command)
 	if (sandbox) /* whoever sends a newer generation has recorded that this one ended; its record is written over */
 		sv_sandbox_remove(sv, sandbox);
 	accept_create(sv, command);
+	sv_canary_make_room(sv);
 }
 
 /* ---- destroy, update, acknowledge ---- */

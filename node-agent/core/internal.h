@@ -267,6 +267,7 @@ void sv_on_update(struct supervisor *sv, const struct update_command *command);
 bool sv_is_overtaken(const struct sv_sandbox *sandbox, uint64_t number);
 /* Whether a new one of that size would find room. */
 bool sv_has_room(const struct supervisor *sv, const struct sandbox_spec *spec);
+bool sv_has_memory(const struct supervisor *sv, const struct sandbox_spec *spec);
 /* Whether there is room for it to wake. CAPACITY_STALE, what makes the node unschedulable. */
 int sv_admit_wake(const struct supervisor *sv, const struct sv_sandbox *sandbox, struct err *reterr);
 void sv_update_undo(struct sv_sandbox *sandbox); /* it could not be journalled */
@@ -308,6 +309,8 @@ void sv_canary_tick(struct supervisor *sv);
 void sv_canary_event(struct supervisor *sv, const struct sv_event *event);
 /* A sandbox's guest said hello: as good as a canary's. */
 void sv_canary_saw_boot(struct supervisor *sv);
+/* After a sandbox was taken on: a canary for which there is no room any more ends. */
+void sv_canary_make_room(struct supervisor *sv);
 const struct err *sv_canary_verdict(const struct supervisor *sv); /* FAIL_NONE: nothing against the node */
 void sv_canary_tell(struct supervisor *sv);
 

@@ -269,6 +269,7 @@ void sv_on_resume(struct supervisor *sv, const struct resume_command *command)
 	sandbox->removals = 0;
 	journal->life_end_mono_us = command->timeout_s ? sv->now.mono_usec + command->timeout_s * USEC_PER_SEC : 0;
 	sv_sandbox_move(sv, sandbox, SV_WAKE_NETWORK);
+	sv_canary_make_room(sv);
 	sv_emit_journal(sv, sandbox, SV_WRITE_WAKE);
 	sv_emit_spec(sv, SV_DO_MAKE_NETWORK, sandbox);
 }

@@ -50,13 +50,15 @@ static enum place_absence absence_of(const struct node *node)
 void fleet_node_update_place(struct fleet *fleet, struct node *node)
 {
 	uint32_t max_starts = fleet_learn_max_starts(node);
+	/* It takes seconds: who asks waits for them, as for a place. */
+	bool is_pending = node->unschedulable.code == FAIL_CANARY_PENDING;
 	struct place_node_facts facts = {
 		.connected = node->link == NODE_READY && node->session != 0 && node->is_known,
 		.allowed = !has_fact(node),
 		.absence = absence_of(node),
-		.unable = node->unschedulable.code,
+		.unable = is_pending ? FAIL_NONE : node->unschedulable.code,
 		.ill_permille = fleet_learn_ill_permille(node),
-		.busy = fleet->now.mono_usec < node->busy_until_usec,
+		.busy = is_pending || fleet->now.mono_usec < node->busy_until_usec,
 		.capacity = node->record.capacity,
 		.foreign_memory_mib = node->foreign_memory_mib,
 		.foreign_disk_mib = node->foreign_disk_mib + node->snapshots_mib,

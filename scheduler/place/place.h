@@ -79,7 +79,7 @@ struct place_node_facts {
 	bool allowed;          /* none of cordoned, draining, quarantined */
 	enum place_absence absence; /* why, where it is not connected or not allowed */
 	enum fail_code unable; /* why, in the node's own words; FAIL_NONE: able */
-	bool busy;             /* in its back-off after a refusal */
+	bool busy;             /* in its back-off after a refusal, or soon ready for the first time */
 	uint32_t ill_permille; /* share of its recent starts that failed by its own fault; costs score */
 	struct node_capacity capacity;
 	uint64_t foreign_memory_mib; /* taken there by what is not reserved here */

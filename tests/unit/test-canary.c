@@ -164,9 +164,9 @@ START_TEST(nothing_is_left_of_one)
 {
 	make();
 	starts();
-	ck_assert(is_schedulable()); /* nothing is held against it yet */
+	ck_assert(!is_schedulable()); /* not placed on before the first is decided */
 	boots();
-	ck_assert_int_eq(told(), -1);
+	ck_assert_int_eq(told(), FAIL_NONE);
 	feed_canary((struct sv_event){ .type = SV_EV_VMM_EXITED, .exited = { .reason = SV_EXIT_VANISHED } }, number);
 	ck_assert(!find(SV_DO_REMOVE_FILES)->keep_evidence);
 	is_removed();
@@ -259,8 +259,10 @@ END_TEST
 START_TEST(one_that_boots_clears_the_doubt)
 {
 	make();
-	begins();
-	number--;
+	starts();
+	boots();
+	nothing_is_left();
+	later(PERIOD);
 	panics();
 	is_removed();
 	if (_i == 0) {
@@ -304,6 +306,84 @@ START_TEST(where_nothing_fits_it_waits)
 	later(1);
 	ck_assert_str_eq(find(SV_DO_KILL_VMM)->sandbox, SV_CANARY);
 	number++;
+}
+END_TEST
+
+static void starts_on_no_slot(struct err *err)
+{
+	later(0);
+	number++;
+	clears();
+	(void)err_set(err, FAIL_NETWORK_POOL_EMPTY, 0, "every slot is taken");
+	network_comes(err);
+	ck_assert_int_eq(told(), FAIL_NONE);
+	nothing_is_left();
+}
+
+static bool find_canary_kill(void)
+{
+	return find(SV_DO_KILL_VMM) && !strcmp(find(SV_DO_KILL_VMM)->sandbox, SV_CANARY);
+}
+
+/* Before the first is decided nothing is placed; one failure leaves it in doubt, two do not. */
+START_TEST(the_first_is_waited_for)
+{
+	make();
+	ck_assert(!is_schedulable());
+	number++;
+	starts_on();
+	create_as(ID, 1, 1, spec_make(1000, NULL, 0), 0);
+	ck_assert_int_eq(report()->failure.code, FAIL_CANARY_PENDING);
+	feed_canary((struct sv_event){ .type = SV_EV_VMM_EXITED, .exited = { .reason = SV_EXIT_PANIC } }, number);
+	ck_assert_int_eq(told(), -1);
+	is_removed();
+	ck_assert(!is_schedulable());
+	later(AGAIN - USEC_PER_SEC);
+	panics();
+	ck_assert_int_eq(told(), FAIL_CANARY_FAILED);
+}
+END_TEST
+
+/* That it cannot be tried leaves nothing to wait for: nowhere does one wait for good. */
+START_TEST(a_first_that_cannot_be_tried_is_not_waited_for)
+{
+	struct err err = ERR_NULL;
+
+	make();
+	if (_i == 0) {
+		starts_on_no_slot(&err);
+	} else {
+		has_capacity(100, 4); /* MiB */
+		later(0);
+		ck_assert_ptr_null(find(SV_DO_MAKE_NETWORK));
+	}
+	ck_assert(is_schedulable());
+}
+END_TEST
+
+/* What would not fit beside it ends it, and that is no verdict; what fits does not. */
+START_TEST(it_makes_room)
+{
+	make();
+	starts();
+	boots();
+	nothing_is_left();
+	has_capacity(_i == 0 ? 1100 : 8000, 4);
+	later(PERIOD);
+	number++;
+	clears();
+	network_comes(NULL);
+	spawns();
+	create_unanswered(ID, 1, 1, spec_make(1000, NULL, 0), 0);
+	ck_assert_int_eq(find_canary_kill(), _i == 0);
+	ck_assert_ptr_nonnull(find(SV_DO_JOURNAL_WRITE));
+	if (_i == 0) {
+		nothing_is_left();
+		ck_assert_int_eq(told(), -1);
+	} else {
+		boots();
+	}
+	ck_assert(is_schedulable());
 }
 END_TEST
 
@@ -424,6 +504,9 @@ int main(void)
 	tcase_add_loop_test(tcase, a_step_that_hangs_is_a_failure, 0, 3);
 	tcase_add_loop_test(tcase, one_that_boots_clears_the_doubt, 0, 2);
 	tcase_add_loop_test(tcase, where_nothing_fits_it_waits, 0, 2);
+	tcase_add_test(tcase, the_first_is_waited_for);
+	tcase_add_loop_test(tcase, a_first_that_cannot_be_tried_is_not_waited_for, 0, 2);
+	tcase_add_loop_test(tcase, it_makes_room, 0, 2);
 	tcase_add_test(tcase, a_full_host_decides_nothing);
 	tcase_add_test(tcase, a_sandbox_that_boots_is_as_good);
 	tcase_add_test(tcase, never_more_often);

@@ -33,6 +33,7 @@ static struct rig {
 	size_t n_commands, n_ended;
 	uint64_t request;
 	enum fail_code last_code;
+	int64_t queue_usec; /* that a create is ready to wait */
 } rig;
 
 static char tenant_of(const char *id)
@@ -75,7 +76,7 @@ static void create(const char *tenant, uint32_t priority, uint64_t memory_mib)
 		.pool = POOL,
 		.spec = spec,
 		.priority = priority,
-		.queue_usec = 3600 * USEC_PER_SEC };
+		.queue_usec = rig.queue_usec };
 
 	memcpy(create.tenant, tenant, strlen(tenant) + 1);
 	memcpy(spec->template_name, "base", 5);
@@ -123,6 +124,7 @@ static void setup(void)
 	struct fleet_config config;
 
 	memset(&rig, 0, sizeof(rig));
+	rig.queue_usec = 3600 * USEC_PER_SEC;
 	rig.rng = rng_seeded(1);
 	rig.now = (struct moment){ 1000 * USEC_PER_SEC, INT64_C(1750000000) * USEC_PER_SEC, 0 };
 	fleet_config_default(&config);
@@ -260,6 +262,38 @@ START_TEST(test_waiting_costs_no_attempt)
 }
 END_TEST
 
+static void says(enum fail_code code)
+{
+	struct capacity_report now = { .capacity = { 20000, 64, 500000, SLOTS, SLOTS, 4 } };
+	struct fleet_event event = of_node(FLEET_NODE_CAPACITY);
+
+	if (code != FAIL_NONE)
+		(void)err_set(&now.unschedulable, code, 0, "It says so.");
+	event.capacity = &now;
+	feed(event);
+}
+
+/* A node that boots its first test VM is waited for, also by who waits for no room; one that cannot is not. */
+START_TEST(test_a_first_canary_is_waited_for)
+{
+	says(FAIL_CANARY_PENDING);
+	rig.queue_usec = 0;
+	while (rig.n_ended < SLOTS)
+		(void)next();
+	create("a", 0, 256);
+	ck_assert_uint_eq(rig.n_commands, SLOTS);
+	ck_assert_int_eq(rig.last_code, FAIL_NONE);
+	says(_i == 0 ? FAIL_NONE : FAIL_CANARY_FAILED);
+	if (_i == 0) {
+		ck_assert_uint_eq(rig.n_commands, SLOTS + 1);
+		return;
+	}
+	create("b", 0, 256);
+	ck_assert_uint_eq(rig.n_commands, SLOTS);
+	ck_assert_int_eq(rig.last_code, FAIL_NO_COMPATIBLE_NODE);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fleet-queue");
@@ -272,6 +306,7 @@ int main(void)
 	tcase_add_test(tcase, test_what_does_not_fit_holds_up_nobody);
 	tcase_add_test(tcase, test_nobody_fills_the_queue);
 	tcase_add_test(tcase, test_waiting_costs_no_attempt);
+	tcase_add_loop_test(tcase, test_a_first_canary_is_waited_for, 0, 2);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
 }
