@@ -12,7 +12,11 @@
 #include "pb/vmm.pb-c.h"
 
 #define VERSION_MAJOR 1
+#ifdef CROFT_FUTURE
+#define VERSION_MINOR 1
+#else
 #define VERSION_MINOR 0
+#endif
 
 #define SAME(ours, theirs) static_assert((int) (ours) == (int) CROFT__VMM_EXIT_REASON__VMM_##theirs, #theirs)
 SAME(EXIT_POWEROFF, EXIT_POWEROFF);

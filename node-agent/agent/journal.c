@@ -136,6 +136,15 @@ static int copy_text(char *to, size_t size, const char *from)
 	return n < 0 || (size_t)n >= size ? -EINVAL : 0;
 }
 
+/* Of an agent that was rolled back: its sandbox is left alone until the newer one is there again. */
+static int unknown_state(const Croft__JournalRecord *record, struct err *reterr)
+{
+	(void)err_set(reterr, FAIL_STATE_UNREADABLE, EINVAL,
+		"the sandbox is in a state that this version does not know: install the newer release again");
+	err_add(reterr, "state", "%.40s", record->state);
+	return -EINVAL;
+}
+
 static int decode(const Croft__JournalRecord *record, struct sv_journal *ret, struct err *reterr)
 {
 	int r = 0;
@@ -154,7 +163,9 @@ static int decode(const Croft__JournalRecord *record, struct sv_journal *ret, st
 	ret->is_snapshotting = record->snapshotting;
 	ret->state = sv_state_by_name(record->state);
 	ret->end_reason = end_reason_by_name(record->end_reason);
-	if (!id_is_valid(record->sandbox) || ret->state == SV_STATE_MAX_ ||
+	if (ret->state == SV_STATE_MAX_)
+		return unknown_state(record, reterr);
+	if (!id_is_valid(record->sandbox) ||
 		COPY(ret->sandbox, record->sandbox) < 0 ||
 		COPY(ret->operation, record->operation) < 0 ||
 		COPY(ret->updated, record->updated) < 0 ||

@@ -53,10 +53,10 @@ void vmm_failure_decode(const Croft__VmmFailure *failure, struct err *ret)
 	enum fail_code code = failure_by_name(failure->code);
 	int err_no = failure->err_no > 0 && failure->err_no < 4096 ? failure->err_no : 0;
 
-	if (code == FAIL_NONE)
-		code = FAIL_VMM_START_FAILED;
-	(void)err_set(ret, code, err_no, "%.200s",
+	(void)err_set(ret, code == FAIL_NONE ? FAIL_VMM_START_FAILED : code, err_no, "%.200s",
 		*failure->message ? failure->message : "the VMM gave no message");
+	if (code == FAIL_NONE && *failure->code) /* of a newer VMM */
+		err_add(ret, "peer_code", "%.60s", failure->code);
 	for (size_t i = 0; i < failure->n_fields; i++)
 		err_add(ret, failure->fields[i]->key, "%s", failure->fields[i]->value);
 }
@@ -75,6 +75,13 @@ static void describe_violation(const Croft__VmmExit *record, struct err *ret)
 	err_add(ret, "thread", "%s", thread);
 }
 
+/* A VMM that is newer than its agent says why it ended in a way that has no name here. */
+static void describe_unknown(const Croft__VmmExit *record, struct err *ret)
+{
+	(void)err_set(ret, FAIL_PEER_FAILURE, 0, "a newer VMM ended for a reason that this version does not know");
+	err_add(ret, "peer_code", "exit reason %u", (unsigned int)record->reason);
+}
+
 bool vmm_last_word(const char *run_dir, struct vmm_exit *ret)
 {
 	CLEANUP_FREE char *data = NULL;
@@ -90,18 +97,22 @@ bool vmm_last_word(const char *run_dir, struct vmm_exit *ret)
 		&croft__vmm_exit__descriptor, data, size, NULL);
 	if (!record)
 		return false;
-	reason = reason_of((unsigned int)record->reason);
-	if (reason != SV_EXIT_MAX_) {
-		memset(ret, 0, sizeof(*ret));
-		ret->reason = reason;
-		ret->reached_userspace = record->reached_userspace;
-		if (record->failure)
-			vmm_failure_decode(record->failure, &ret->failure);
-		else if (reason == SV_EXIT_SECCOMP)
-			describe_violation(record, &ret->failure);
+	if (record->reason == CROFT__VMM_EXIT_REASON__VMM_EXIT_UNSPECIFIED) {
+		croft__vmm_exit__free_unpacked(record, NULL);
+		return false;
 	}
+	reason = reason_of((unsigned int)record->reason);
+	memset(ret, 0, sizeof(*ret));
+	ret->reason = reason != SV_EXIT_MAX_ ? reason : SV_EXIT_BUG;
+	ret->reached_userspace = record->reached_userspace;
+	if (record->failure)
+		vmm_failure_decode(record->failure, &ret->failure);
+	else if (reason == SV_EXIT_SECCOMP)
+		describe_violation(record, &ret->failure);
+	else if (reason == SV_EXIT_MAX_)
+		describe_unknown(record, &ret->failure);
 	croft__vmm_exit__free_unpacked(record, NULL);
-	return reason != SV_EXIT_MAX_;
+	return true;
 }
 
 void vmm_exit_read(const char *run_dir, const siginfo_t *info, struct vmm_exit *ret)

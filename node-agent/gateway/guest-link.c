@@ -218,8 +218,10 @@ static void take_frame(struct guest_link *link, const uint8_t *data, size_t size
 		close_with(link, &err);
 		return;
 	}
-	(void) event_del(link->deadline);
-	link->handler->on_event(&event, link->user);
+	if (event.kind != GUEST_EVENT_UNKNOWN) {
+		(void) event_del(link->deadline);
+		link->handler->on_event(&event, link->user);
+	}
 	guest_event_deinit(&event);
 }
 

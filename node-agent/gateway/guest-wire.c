@@ -328,7 +328,10 @@ static int decode_body(const Croft__GuestEvent *message, struct guest_event *eve
 	case CROFT__GUEST_EVENT__BODY_PROCESSES:
 		return decode_processes(message->processes, event, reterr);
 	default:
-		return protocol(reterr, "is of a kind that was not asked for");
+		if (message->body_case != CROFT__GUEST_EVENT__BODY__NOT_SET || message->base.n_unknown_fields == 0)
+			return protocol(reterr, "is of a kind that was not asked for");
+		event->kind = GUEST_EVENT_UNKNOWN;
+		return 0;
 	}
 }
 

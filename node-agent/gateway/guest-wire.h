@@ -54,6 +54,7 @@ enum guest_event_kind {
 	GUEST_EVENT_DATA,
 	GUEST_EVENT_ENDED,
 	GUEST_EVENT_PROCESSES,
+	GUEST_EVENT_UNKNOWN, /* of a newer croft-guest: to be passed over */
 };
 
 /* Pointers are valid until guest_event_deinit(). */

@@ -22,7 +22,11 @@
 #define ENTROPY_MIN 32
 #define ENTROPY_MAX 256
 #define GUEST_VERSION_MAJOR 1
+#ifdef CROFT_FUTURE
+#define GUEST_VERSION_MINOR 2
+#else
 #define GUEST_VERSION_MINOR 1 /* 1: out_of_memory, oom_kills */
+#endif
 
 enum request_kind {
 	REQUEST_INFO,

@@ -18,7 +18,11 @@
 #include "pb/link.pb-c.h"
 
 #define LINK_VERSION_MAJOR 1u
-#define LINK_VERSION_MINOR 0u
+#ifdef CROFT_FUTURE
+#define LINK_VERSION_MINOR 2u
+#else
+#define LINK_VERSION_MINOR 1u /* 1: stages of a report that are not known are passed over; 0 refuses the report */
+#endif
 
 #define DISPATCH_IN(value) (UINT32_C(1) << (value))
 #define DISPATCH_ANY UINT32_MAX

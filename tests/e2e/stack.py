@@ -107,9 +107,9 @@ class Helper(Process):
 
 class Node:
     def __init__(self, stack, name, options=None, user=None, groups=(), pool="default", gateway=True, scheduler=None,
-                 gateway_user=None):
+                 gateway_user=None, programs=None):
         """`gateway_user`: the gateway is this one, and what it shares with the agent is the group `user`, as the units have it."""
-        self.stack, self.name, self.user, self.groups = stack, name, user, groups
+        self.stack, self.name, self.user, self.groups, self.bin = stack, name, user, groups, programs or stack.bin
         self.dir = stack.dir / name
         self.state, self.cache, self.run = self.dir / "state", self.dir / "cache", self.dir / "run"
         for d in (self.state, self.cache, self.run):
@@ -127,13 +127,13 @@ class Node:
                         "guest-canary-period": "0s", **(options or {})}  # a VM that no test asked for is in the way of most
         self.gateway_port = free_port()
         self.agent = Process(stack, f"{name}-agent", self.argv("run"), user=user, groups=groups)
-        self.gateway = Process(stack, f"{name}-gateway", [BIN / "croft-gateway", "run", "--run", self.run,
+        self.gateway = Process(stack, f"{name}-gateway", [self.bin / "croft-gateway", "run", "--run", self.run,
                                                           "--gateway-port", self.gateway_port],
                                user=gateway_user or user, group=user, groups=groups if gateway_user is None else ())
         self.id = None
 
     def argv(self, verb, **more):
-        args = [BIN / "croft-node", verb]
+        args = [self.bin / "croft-node", verb]
         for key, value in {**self.options, **more}.items():
             args += [f"--{key}={value}"]
         return [str(a) for a in args]
@@ -183,7 +183,9 @@ class Node:
 class Stack:
     """Use as a context manager. keep=True leaves the directory for a look."""
 
-    def __init__(self, user=None, scheduler_options=None):
+    def __init__(self, user=None, scheduler_options=None, programs=None):
+        """`programs`: where scheduler, command line and, unless a node has its own, agents and gateways are from."""
+        self.bin = programs or BIN
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="croft-e2e-", dir="/tmp"))
         self.dir.chmod(0o755)
         self.user = user
@@ -210,13 +212,13 @@ class Stack:
 
     def __enter__(self):
         identity = {} if self.user is None else {"user": self.user, "group": self.user, "extra_groups": []}
-        done = subprocess.run([BIN / "croft-scheduler", "init", "--state", self.state, "-o", "json"],
+        done = subprocess.run([self.bin / "croft-scheduler", "init", "--state", self.state, "-o", "json"],
                               capture_output=True, text=True, env=self.base_env(), timeout=60, cwd="/", **identity)
         assert done.returncode == 0, done.stderr
         keys = json.loads(done.stdout)
         self.provider_key, self.key = keys["provider_key"], keys["provider_key"]
         self.tenant_key = keys.get("tenant_key")
-        args = [BIN / "croft-scheduler", "run", "--state", self.state, "--api-port", self.api_port,
+        args = [self.bin / "croft-scheduler", "run", "--state", self.state, "--api-port", self.api_port,
                 "--link-port", self.link_port]
         for k, v in {"fleet-start-timeout": "600s", "fleet-dispatch-timeout": "120s", **self.scheduler_options}.items():
             args += [f"--{k}={v}"]
@@ -294,7 +296,7 @@ class Stack:
             return {"status": error.code, **json.loads(text)}
 
     def cli(self, *args, timeout=400, stdin=None, env=None):
-        return subprocess.run([str(BIN / "croft"), *map(str, args)], capture_output=True, timeout=timeout, input=stdin,
+        return subprocess.run([str(self.bin / "croft"), *map(str, args)], capture_output=True, timeout=timeout, input=stdin,
                               stdin=None if stdin is not None else subprocess.DEVNULL,
                               env={**self.client_env(), **(env or {})}, cwd="/")
 

@@ -18,6 +18,8 @@
  *   sleeper             its guest can be frozen (in the modes above it cannot)
  *   no-snapshot         likewise, and a snapshot is refused
  *   held-snapshot       likewise, and a snapshot is never answered
+ *   newer               well, and of a later version: events and messages on the control socket and to whoever connects to the
+ *                       guest that nobody knows yet (all modes are, where this is built with CROFT_FUTURE)
  *   hungry              its kernel kills for want of memory all the time
  */
 #include <errno.h>
@@ -111,6 +113,31 @@ static void fill_event(const struct stub *stub, unsigned int i, Croft__VmmEvent 
 	event->monotonic_us = stub->event_times[i];
 }
 
+static bool is_newer(const struct stub *stub)
+{
+#ifdef CROFT_FUTURE
+	(void)stub;
+	return true;
+#else
+	return is_mode(stub, "newer");
+#endif
+}
+
+/* A message of a kind that is none yet, and an event likewise. */
+static void send_newer(int fd)
+{
+	Croft__VmmMessage message;
+	Croft__VmmEvent event;
+
+	(void)send(fd, "\xca\x3e\0", 3, MSG_NOSIGNAL);
+	croft__vmm_event__init(&event);
+	event.kind = (Croft__VmmEventKind)99;
+	croft__vmm_message__init(&message);
+	message.body_case = CROFT__VMM_MESSAGE__BODY_EVENT;
+	message.event = &event;
+	send_message(fd, &message);
+}
+
 static void emit(struct stub *stub, Croft__VmmEventKind kind)
 {
 	Croft__VmmMessage message;
@@ -124,8 +151,11 @@ static void emit(struct stub *stub, Croft__VmmEventKind kind)
 	croft__vmm_message__init(&message);
 	message.body_case = CROFT__VMM_MESSAGE__BODY_EVENT;
 	message.event = &event;
-	for (unsigned int i = 0; i < stub->n_controls; i++)
+	for (unsigned int i = 0; i < stub->n_controls; i++) {
+		if (is_newer(stub))
+			send_newer(stub->controls[i]);
 		send_message(stub->controls[i], &message);
+	}
 }
 
 static void read_mode(struct stub *stub, const Croft__VmmStart *start, int disk_fd)
@@ -187,7 +217,7 @@ static void answer_status(
 	char filters[] = "filters", root[] = "root", *applied[] = { root, filters };
 	Croft__VmmStatus status;
 	Croft__VmmJail jail;
-	Croft__VmmEvent events[EVENTS_MAX], *list[EVENTS_MAX];
+	Croft__VmmEvent events[EVENTS_MAX], *list[EVENTS_MAX + 1], newer;
 
 	croft__vmm_status__init(&status);
 	status.state = stub->step == STEP_WAITING ? CROFT__VMM_STATE__VMM_STATE_WAITING
@@ -196,7 +226,12 @@ static void answer_status(
 		fill_event(stub, i, &events[i]);
 		list[i] = &events[i];
 	}
-	status.n_events = stub->n_events;
+	if (is_newer(stub)) {
+		croft__vmm_event__init(&newer);
+		newer.kind = (Croft__VmmEventKind)99;
+		list[stub->n_events] = &newer;
+	}
+	status.n_events = stub->n_events + (is_newer(stub) ? 1 : 0);
 	status.events = list;
 	croft__vmm_jail__init(&jail); /* says so: a stub is confined by nothing */
 	jail.n_applied = 2;
@@ -301,6 +336,8 @@ static bool read_greeting(struct stub *stub, unsigned int i)
 		if (is_mode(stub, "never-hello") ||
 			send(stub->greetings[i], answer, sizeof(answer) - 1, MSG_NOSIGNAL) < 0)
 			return false;
+		if (is_newer(stub)) /* the guest's first event has no name here */
+			(void)send(stub->greetings[i], "\0\0\0\3\xca\x3e\0", 7, MSG_NOSIGNAL);
 		(void)server_adopt(&stub->server, TAKE_FD(stub->greetings[i]));
 		return false;
 	}

@@ -489,7 +489,10 @@ END_TEST
 /* R185: what a newer peer added passes: fields are ignored, and a state that is not known says that the sandbox is there. */
 START_TEST(test_what_a_newer_node_says)
 {
-	struct sandbox_report report = { .generation = 3, .version = 7, .state = REPORT_RUNNING, .accepted = true }, back;
+	struct stage_record stages[] = { { .stage = STAGE_IMAGE, .outcome = RESULT_OK }, { .stage = STAGE_NETWORK,
+		.outcome = RESULT_OK }, { .stage = STAGE_DISK, .outcome = RESULT_OK } };
+	struct sandbox_report report = { .generation = 3, .version = 7, .state = REPORT_RUNNING, .accepted = true,
+		.stages = stages, .n_stages = 3 }, back;
 	Croft__SandboxReport *message, *newer;
 	struct err err = ERR_NULL;
 	uint8_t data[512];
@@ -499,6 +502,8 @@ START_TEST(test_what_a_newer_node_says)
 	message = sandbox_report_encode(&report);
 	ck_assert_ptr_nonnull(message);
 	message->state = (Croft__SandboxState)77;
+	message->stages[0]->stage[0] = 'I'; /* a name and an outcome that have none here */
+	message->stages[1]->outcome = (Croft__Outcome)9;
 	size = croft__sandbox_report__pack(message, data);
 	memcpy(data + size, "\xa2\x7d\x03new\xa8\x7d\x05", 9); /* fields 2004 and 2005 */
 	newer = croft__sandbox_report__unpack(NULL, size + 9, data);
@@ -507,6 +512,10 @@ START_TEST(test_what_a_newer_node_says)
 	ck_assert_int_eq(sandbox_report_decode(newer, &back, &err), 0);
 	ck_assert_int_eq(back.state, REPORT_UNKNOWN);
 	ck_assert_uint_eq(back.generation, 3);
+	/* of its stages those that are known count */
+	ck_assert_uint_eq(newer->n_stages, 3);
+	ck_assert_uint_eq(back.n_stages, 1);
+	ck_assert_int_eq(back.stages[0].stage, STAGE_DISK);
 	sandbox_report_deinit(&back);
 	newer->state = CROFT__SANDBOX_STATE__SANDBOX_STATE_UNSPECIFIED; /* none at all is a mistake, not news */
 	ck_assert_int_lt(sandbox_report_decode(newer, &back, &err), 0);

@@ -26,6 +26,7 @@
 #include "doctor/kvm.h"
 #include "agent/options.h"
 #include "agent/pidref.h"
+#include "agent/sealed.h"
 #include "agent/vmm-exit.h"
 #include "agent/vmm-jail.h"
 #include "agent/worker.h"
@@ -33,6 +34,7 @@
 #include "base/fd.h"
 #include "lib/loop.h"
 #include "lib/suite.h"
+#include "pb/store.pb-c.h"
 
 #define KEY "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7" /* published in libzmq's manual */
 
@@ -290,6 +292,81 @@ START_TEST(a_journal_record_comes_back_whole)
 	sv_journal_deinit(&back);
 	free(data);
 	spec_unref(journal.spec);
+}
+END_TEST
+
+/* The record of an agent that was newer, read after a roll-back. `change` makes the record that it wrote. */
+static int read_newer(void (*change)(Croft__JournalRecord *record), struct sv_journal *ret, struct err *reterr)
+{
+	struct sv_journal journal = { .sandbox = "sandboxsandboxsandbo", .generation = 9, .state = SV_RUNNING };
+	struct stage_record stage = { .stage = STAGE_IMAGE, .outcome = RESULT_OK };
+	uint8_t future[] = "\x03new", *data, *again;
+	ProtobufCMessageUnknownField field = { .tag = 2004, .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED,
+		.len = 4, .data = future };
+	Croft__JournalRecord *record;
+	size_t size;
+	int r;
+
+	journal.stages = &stage;
+	journal.n_stages = 1;
+	ck_assert_int_eq(journal_pack(&journal, &data, &size), 0);
+	record = croft__journal_record__unpack(NULL, size - SEALED_HEAD, data + SEALED_HEAD);
+	ck_assert_ptr_nonnull(record);
+	change(record);
+	record->base.unknown_fields = &field;
+	record->base.n_unknown_fields = 1;
+	size = croft__journal_record__get_packed_size(record);
+	again = malloc(SEALED_HEAD + size);
+	(void)croft__journal_record__pack(record, again + SEALED_HEAD);
+	ck_assert_int_eq(sealed_close((const char *)data, again, size), 0); /* its magic */
+	record->base.n_unknown_fields = 0;
+	record->base.unknown_fields = NULL;
+	croft__journal_record__free_unpacked(record, NULL);
+	r = journal_unpack(again, SEALED_HEAD + size, ret, reterr);
+	free(again);
+	free(data);
+	return r;
+}
+
+static void put(char **text, const char *value)
+{
+	free(*text);
+	*text = strdup(value);
+}
+
+static void with_a_new_stage(Croft__JournalRecord *record)
+{
+	put(&record->stages[0]->stage, "hibernate");
+	record->end_reason = strdup("hibernated");
+}
+
+static void with_a_new_outcome(Croft__JournalRecord *record)
+{
+	record->stages[0]->outcome = (Croft__Outcome)9;
+}
+
+static void with_a_new_state(Croft__JournalRecord *record)
+{
+	put(&record->state, "hibernating");
+}
+
+START_TEST(what_a_newer_agent_wrote_is_read_or_left_alone_by_name)
+{
+	struct sv_journal back = { .sandbox = "" };
+	struct err err = ERR_NULL;
+
+	ck_assert_int_eq(read_newer(with_a_new_stage, &back, &err), 0);
+	ck_assert_int_eq(back.state, SV_RUNNING);
+	ck_assert_uint_eq(back.generation, 9);
+	ck_assert_uint_eq(back.n_stages, 0);
+	ck_assert_int_eq(back.end_reason, END_NONE);
+	sv_journal_deinit(&back);
+	ck_assert_int_eq(read_newer(with_a_new_outcome, &back, &err), 0);
+	ck_assert_uint_eq(back.n_stages, 0);
+	sv_journal_deinit(&back);
+	ck_assert_int_lt(read_newer(with_a_new_state, &back, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_STATE_UNREADABLE);
+	ck_assert_pstr_eq(err_field(&err, "state"), "hibernating");
 }
 END_TEST
 
@@ -752,6 +829,40 @@ START_TEST(a_forbidden_system_call_is_reported_with_its_number)
 }
 END_TEST
 
+START_TEST(why_a_newer_vmm_ended_is_named)
+{
+	char dir[64], path[96], code[] = "DISK_IS_TIRED", text[] = "it is";
+	Croft__VmmFailure failure;
+	struct vmm_exit end;
+	Croft__VmmExit record;
+	uint8_t packed[256];
+
+	make_dir(dir);
+	(void)snprintf(path, sizeof(path), "%s/exit", dir);
+	croft__vmm_exit__init(&record);
+	record.reason = (Croft__VmmExitReason)99;
+	record.reached_userspace = true;
+	ck_assert_int_eq(file_replace(path, packed, croft__vmm_exit__pack(&record, packed), 0600), 0);
+	vmm_exit_read(dir, NULL, &end);
+	ck_assert_int_eq(end.failure.code, FAIL_PEER_FAILURE);
+	ck_assert_pstr_eq(err_field(&end.failure, "peer_code"), "exit reason 99");
+	ck_assert(end.reached_userspace);
+	croft__vmm_failure__init(&failure);
+	failure.code = code;
+	failure.message = text;
+	record.failure = &failure;
+	ck_assert_int_eq(file_replace(path, packed, croft__vmm_exit__pack(&record, packed), 0600), 0);
+	vmm_exit_read(dir, NULL, &end);
+	ck_assert_int_eq(end.failure.code, FAIL_VMM_START_FAILED);
+	ck_assert_pstr_eq(err_field(&end.failure, "peer_code"), "DISK_IS_TIRED");
+	record.reason = CROFT__VMM_EXIT_REASON__VMM_EXIT_UNSPECIFIED; /* none of any version */
+	ck_assert_int_eq(file_replace(path, packed, croft__vmm_exit__pack(&record, packed), 0600), 0);
+	vmm_exit_read(dir, NULL, &end);
+	ck_assert_int_eq(end.reason, SV_EXIT_CRASHED);
+	ck_assert_int_eq(dir_remove(dir), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("node-parts");
@@ -763,6 +874,7 @@ int main(void)
 		tcase, a_token_file_is_read_or_refused_by_name, 0, ARRAY_LEN(token_rows));
 	tcase_add_test(tcase, an_identity_comes_back_and_two_directories_are_two_machines);
 	tcase_add_test(tcase, a_journal_record_comes_back_whole);
+	tcase_add_test(tcase, what_a_newer_agent_wrote_is_read_or_left_alone_by_name);
 	tcase_add_test(tcase, an_empty_directory_promises_nothing_and_a_strange_name_is_left_alone);
 	tcase_add_test(tcase, a_directory_that_cannot_be_read_is_said_and_left);
 	tcase_add_test(tcase, jobs_of_one_key_keep_their_order);
@@ -776,6 +888,7 @@ int main(void)
 	tcase_add_test(tcase, a_kvm_without_hardware_is_none);
 	tcase_add_loop_test(
 		tcase, the_stage_says_what_of_the_jail_was_applied, 0, ARRAY_LEN(jail_rows));
+	tcase_add_test(tcase, why_a_newer_vmm_ended_is_named);
 	tcase_add_test(tcase, a_forbidden_system_call_is_reported_with_its_number);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);

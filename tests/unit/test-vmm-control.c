@@ -757,6 +757,35 @@ START_TEST(control_fuzz)
 }
 END_TEST
 
+/* An agent of a later minor version: members that are not known are passed over, a request is refused by its id, and no
+ * descriptor is left open. */
+START_TEST(control_newer)
+{
+	static const char *const newer[] = { "\x08\x09\xd2\x7d\x00", "\x08\x09\xd2\x7d\x02xy" }; /* id 9, body 2010 */
+	static const size_t sizes[] = { 5, 7 };
+	struct control_request request;
+	uint8_t buf[8192];
+	int fds[7], copy[7];
+	struct err err = ERR_NULL;
+	size_t n = pack_start(buf, NULL);
+
+	memcpy(buf + n, "\xa2\x7d\x03new", 6);
+	open_fds(fds, 7);
+	ck_assert_msg(control_decode(buf, n + 6, fds, 7, &request, &err) == 0, "%s", err.msg);
+	ck_assert_uint_eq(request.id, 77);
+	control_request_deinit(&request);
+	for (size_t i = 0; i < ARRAY_LEN(newer); i++) {
+		open_fds(fds, 7);
+		memcpy(copy, fds, sizeof(copy));
+		ck_assert_int_lt(
+			control_decode((const uint8_t *) newer[i], sizes[i], fds, 7, &request, &err), 0);
+		ck_assert_uint_eq(request.id, 9);
+		for (size_t k = 0; k < ARRAY_LEN(copy); k++)
+			ck_assert_int_eq(fcntl(copy[k], F_GETFD), -1);
+	}
+}
+END_TEST
+
 START_TEST(control_failure)
 {
 	static uint8_t buf[CONTROL_PACKET_MAX];
@@ -824,6 +853,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, control_start_net);
 	tcase_add_test(tcase, control_start_forked);
 	tcase_add_loop_test(tcase, control_bad_start, 0, ARRAY_LEN(bad_starts));
+	tcase_add_test(tcase, control_newer);
 	tcase_add_test(tcase, control_fuzz);
 	tcase_add_test(tcase, control_failure);
 	tcase_add_test(tcase, control_stats);
