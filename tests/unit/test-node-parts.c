@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -327,6 +329,68 @@ static int read_newer(void (*change)(Croft__JournalRecord *record), struct sv_jo
 	free(data);
 	return r;
 }
+
+#define WRITES 3000
+
+struct writer {
+	const char *state;
+	atomic_bool is_done;
+};
+
+static void *write_on_and_on(void *user)
+{
+	struct writer *writer = user;
+	struct sv_journal journal = { .sandbox = "sandboxsandboxsandbo", .state = SV_RUNNING };
+	struct stage_record stages[40] = { { .stage = STAGE_NONE } };
+	struct err err = ERR_NULL;
+
+	for (unsigned int i = 0; i < ARRAY_LEN(stages); i++)
+		stages[i] = (struct stage_record){ .stage = STAGE_IMAGE, .outcome = RESULT_OK };
+	journal.stages = stages;
+	for (uint64_t n = 1; n <= WRITES; n++) {
+		uint8_t *data;
+		size_t size;
+
+		journal.generation = n;
+		journal.n_stages = n % 2 ? ARRAY_LEN(stages) : 1; /* a shorter one over a longer one */
+		if (journal_pack(&journal, &data, &size) < 0 ||
+			journal_write(writer->state, journal.sandbox, data, size, &err) < 0)
+			abort();
+		free(data);
+	}
+	writer->is_done = true;
+	return NULL;
+}
+
+static void has_been_read(const char *sandbox, const struct sv_journal *journal, const struct err *err, void *user)
+{
+	uint64_t *last = user;
+
+	(void)sandbox;
+	ck_assert_msg(journal != NULL, "%s", err ? err->msg : "");
+	ck_assert_uint_ge(journal->generation, *last);
+	ck_assert_uint_eq(journal->n_stages, journal->generation % 2 ? 40 : 1);
+	*last = journal->generation;
+}
+
+/* R064: who reads a record while it is replaced finds the former one or the next, whole. */
+START_TEST(a_record_that_is_replaced_is_never_read_in_part)
+{
+	struct writer writer = { .is_done = false };
+	struct err err = ERR_NULL;
+	pthread_t thread;
+	uint64_t last = 0;
+	char dir[] = "/dev/shm/croft-parts.XXXXXX"; /* where a flush costs nothing */
+
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	writer.state = dir;
+	ck_assert_int_eq(pthread_create(&thread, NULL, write_on_and_on, &writer), 0);
+	while (!writer.is_done || last < WRITES)
+		ck_assert_int_eq(journal_read(dir, has_been_read, &last, &err), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_int_eq(dir_remove(dir), 0);
+}
+END_TEST
 
 static void put(char **text, const char *value)
 {
@@ -874,6 +938,7 @@ int main(void)
 		tcase, a_token_file_is_read_or_refused_by_name, 0, ARRAY_LEN(token_rows));
 	tcase_add_test(tcase, an_identity_comes_back_and_two_directories_are_two_machines);
 	tcase_add_test(tcase, a_journal_record_comes_back_whole);
+	tcase_add_test(tcase, a_record_that_is_replaced_is_never_read_in_part);
 	tcase_add_test(tcase, what_a_newer_agent_wrote_is_read_or_left_alone_by_name);
 	tcase_add_test(tcase, an_empty_directory_promises_nothing_and_a_strange_name_is_left_alone);
 	tcase_add_test(tcase, a_directory_that_cannot_be_read_is_said_and_left);

@@ -318,6 +318,57 @@ START_TEST(test_adoption)
 }
 END_TEST
 
+/* R202: a life is measured on clocks that nobody sets: the wall clock an hour ahead or behind ends nothing early or late, also
+ * over a restart of the agent. */
+START_TEST(test_the_wall_clock_ends_no_life)
+{
+	int64_t jump = (_i % 2 ? 1 : -1) * 3600 * USEC_PER_SEC;
+
+	drive(SV_RUNNING, NULL, 600);
+	rig.now.real_usec += jump;
+	later(200 * USEC_PER_SEC);
+	ck_assert_int_eq(state(), SV_RUNNING);
+	if (_i >= 2) {
+		rig.core = supervisor_free(rig.core);
+		rig.now.real_usec += jump;
+		rig.now.mono_usec += 100 * USEC_PER_SEC;
+		make_core();
+		connect_core();
+		feed_guest(SV_EV_ADOPTED, NULL);
+		rig.now.real_usec -= 3 * jump;
+		later(0);
+	} else {
+		later(100 * USEC_PER_SEC);
+	}
+	later(299 * USEC_PER_SEC);
+	ck_assert_int_eq(state(), SV_RUNNING);
+	later(2 * USEC_PER_SEC);
+	ck_assert_int_eq(state(), SV_KILLING);
+}
+END_TEST
+
+/* R059: a VMM that does not die (it hangs in the kernel) is killed again and again, and keeps what it has until it is seen to be
+ * gone: neither its slot nor its files are taken from under it, and the same sandbox starts nowhere else here. */
+START_TEST(test_nothing_is_taken_from_a_vmm_that_does_not_die)
+{
+	drive(SV_RUNNING, NULL, 0);
+	destroy(1);
+	ck_assert_int_eq(state(), SV_KILLING);
+	for (int i = 0; i < 100; i++) {
+		later(rig.config.kill_timeout_usec);
+		ck_assert_int_eq(state(), SV_KILLING);
+		ck_assert_ptr_nonnull(find(SV_DO_KILL_VMM));
+		ck_assert_ptr_null(find(SV_DO_REMOVE_FILES));
+		ck_assert_ptr_null(find(SV_DO_JOURNAL_REMOVE));
+	}
+	create_as(ID, 2, 1, spec_make(1000, NULL, 0), 0);
+	ck_assert_ptr_null(find(SV_DO_FETCH_IMAGE));
+	ck_assert_int_eq(state(), SV_KILLING);
+	feed_exit(SV_EXIT_KILLED, true);
+	ck_assert_ptr_nonnull(find(SV_DO_REMOVE_FILES));
+}
+END_TEST
+
 START_TEST(test_adoption_of_what_is_gone)
 {
 	struct err err = ERR_NULL;
@@ -750,6 +801,8 @@ int main(void)
 	tcase_add_loop_test(tcase, test_destroy_from_every_state, SV_IMAGE, SV_RUNNING + 1);
 	tcase_add_test(tcase, test_tombstone_stays_until_acknowledged);
 	tcase_add_test(tcase, test_adoption);
+	tcase_add_loop_test(tcase, test_the_wall_clock_ends_no_life, 0, 4);
+	tcase_add_test(tcase, test_nothing_is_taken_from_a_vmm_that_does_not_die);
 	tcase_add_test(tcase, test_adoption_of_what_is_gone);
 	tcase_add_loop_test(tcase, test_restart_in_the_middle_of_a_start, SV_IMAGE, SV_GUEST + 1);
 	tcase_add_test(tcase, test_admission);
