@@ -168,7 +168,7 @@ static void send_script(int fd, const char *script)
 static int dial(const char *path)
 {
 	struct timeval limit = { .tv_sec = ANSWER_S };
-	int fd = unix_connect(path, SOCK_STREAM);
+	int fd = unix_connect(path, SOCK_STREAM), r;
 	char byte = '\0';
 
 	if (fd < 0)
@@ -177,12 +177,14 @@ static int dial(const char *path)
 	ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
 	ck_assert_int_eq(fd_write_all(fd, "CONNECT 1024\n", 13), 0);
 	while (byte != '\n')
-		if (fd_read_all(fd, &byte, 1) < 0)
-			return fd_close(fd);
+		if ((r = fd_read_all(fd, &byte, 1)) < 0) {
+			(void)fd_close(fd);
+			return r;
+		}
 	return fd;
 }
 
-/* What it printed; false: it was not run, or did not end well. */
+/* What it printed; false: it was not run, or did not end well, and RET says why. */
 static bool run_at(const char *path, const char *script, char ret[static OUTPUT_MAX])
 {
 	CLEANUP_FD int fd = dial(path);
@@ -190,8 +192,10 @@ static bool run_at(const char *path, const char *script, char ret[static OUTPUT_
 	bool ended = false, is_well = false;
 	size_t n = 0;
 
-	if (fd < 0)
+	if (fd < 0) {
+		(void)snprintf(ret, OUTPUT_MAX, "no connection: %s", strerrorname_np(-fd));
 		return false;
+	}
 	send_script(fd, script);
 	while (!ended && read_event(fd, &event)) {
 		if (event->body_case == CROFT__GUEST_EVENT__BODY_DATA) {
@@ -205,14 +209,16 @@ static bool run_at(const char *path, const char *script, char ret[static OUTPUT_
 		is_well = event->body_case == CROFT__GUEST_EVENT__BODY_ENDED && event->ended->exited && event->ended->exit_code == 0;
 		croft__guest_event__free_unpacked(event, NULL);
 	}
-	ret[n] = '\0';
+	if (!ended)
+		n += (size_t)snprintf(ret + n, OUTPUT_MAX - n, "%s", " and no end");
+	ret[MIN(n, (size_t)OUTPUT_MAX - 1)] = '\0';
 	return ended && is_well;
 }
 
 /* A sandbox is found by its host name, which is its id. */
 static void find_socket(const char *sandbox, char ret[static PATH_MAX])
 {
-	char pattern[PATH_MAX], said[OUTPUT_MAX];
+	char pattern[PATH_MAX], said[OUTPUT_MAX], seen[2 * OUTPUT_MAX] = "";
 	FILE *list;
 
 	(void)snprintf(pattern, sizeof(pattern), "ls -d %s/*/vsock.sock", rig.run);
@@ -224,9 +230,11 @@ static void find_socket(const char *sandbox, char ret[static PATH_MAX])
 			(void)pclose(list);
 			return;
 		}
+		(void)snprintf(seen + strlen(seen), sizeof(seen) - strlen(seen), " [%.200s: %.200s]", ret, said);
 	}
 	(void)pclose(list);
-	ck_abort_msg("no guest has the host name %s", sandbox);
+	rig_print_log(&rig);
+	ck_abort_msg("no guest has the host name %s:%s", sandbox, seen);
 }
 
 static void run_in(const char *sandbox, const char *script, char ret[static OUTPUT_MAX])

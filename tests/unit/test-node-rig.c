@@ -26,6 +26,7 @@
 
 #define TURN_MS 20
 #define DEADLINE_S 40
+#define LOG_MAX 8192 /* of it are printed */
 #define ARGS_MAX 64
 
 extern char **environ;
@@ -675,13 +676,28 @@ void rig_drop_snapshot(struct rig *rig, const char *snapshot)
 
 /* ---- questions ---- */
 
+void rig_print_log(const struct rig *rig)
+{
+	CLEANUP_FREE char *log = NULL;
+	char path[PATH_MAX];
+	size_t size = 0;
+
+	(void)snprintf(path, sizeof(path), "%s/agent.log", rig->dir);
+	if (file_read(path, 16 << 20, &log, &size) == 0)
+		(void)printf("the end of the agent's log:\n%s\n", log + (size > LOG_MAX ? size - LOG_MAX : 0));
+	(void)fflush(stdout); /* before check ends the process */
+}
+
 void rig_until(
 	struct rig *rig, bool (*done)(struct rig *rig, void *arg), void *arg, const char *what)
 {
 	int64_t until = clock_monotonic_usec() + (rig->deadline_s ? rig->deadline_s : DEADLINE_S) * USEC_PER_SEC;
 
 	while (!done(rig, arg)) {
-		ck_assert_msg(clock_monotonic_usec() < until, "%s did not come", what);
+		if (clock_monotonic_usec() >= until) {
+			rig_print_log(rig);
+			ck_abort_msg("%s did not come", what);
+		}
 		loop_for(rig->base, TURN_MS / 4);
 	}
 }

@@ -112,6 +112,8 @@ struct rig_sandbox *rig_find(struct rig *rig, const char *sandbox);
 
 bool rig_is(struct rig *rig, const char *sandbox, enum report_state state);
 void rig_wait_state(struct rig *rig, const char *sandbox, enum report_state state);
+/* For a test that is about to fail: its directory goes with it, or is nobody's. */
+void rig_print_log(const struct rig *rig);
 /* Turns the loop until done(rig, arg). */
 void rig_until(
 	struct rig *rig, bool (*done)(struct rig *rig, void *arg), void *arg, const char *what);
