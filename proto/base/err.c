@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#undef err_set
+#undef err_set_at
+
 static int PRINTF_LIKE(5, 0) err_vset(struct err *err, enum fail_stage stage, enum fail_code code, int err_no,
 	const char *fmt, va_list args)
 {
@@ -22,6 +25,9 @@ static int PRINTF_LIKE(5, 0) err_vset(struct err *err, enum fail_stage stage, en
 	err->component = failure_info(code)->component;
 	err->err_no = err_no > 0 ? err_no : 0;
 	(void) vsnprintf(err->msg, sizeof(err->msg), fmt, args); /* a cut message is still a message */
+#ifdef CROFT_ORIGINS
+	origin_made(err);
+#endif
 	return r;
 }
 

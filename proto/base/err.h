@@ -75,3 +75,7 @@ static inline bool err_is_retryable(const struct err *err)
 
 /* One line for a log or a terminal: "vmm KVM_UNAVAILABLE (node-host): message: remedy". */
 void err_format(const struct err *err, char *buf, size_t size);
+
+#ifdef CROFT_ORIGINS
+#include "lib/origins.h" /* tests only: where failures are made */
+#endif

@@ -8,6 +8,7 @@ not croft, what a sandbox left behind.
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -20,6 +21,7 @@ BIN = pathlib.Path(os.environ.get("CROFT_BIN", TOP / "build/dev/bin")).resolve()
 CACHE = pathlib.Path(os.environ.get("CROFT_CACHE_DIR", "/var/cache/croft"))
 # The emulated host is slow: what waits for the product's own deadline waits three times as long here.
 PATIENCE = 3
+FAILURE = re.compile(r" stage=([\w-]+) code=(\w+) component=([\w-]+)")
 
 
 def free_port():
@@ -253,8 +255,19 @@ class Stack:
         self.end_strays()
         Stack.running.remove(self)
         Stack.ended_shut_downs += self.own_shut_downs
+        self.keep_failures()
         if kind is None or not os.environ.get("CROFT_TEST_KEEP"):
             shutil.rmtree(self.dir, ignore_errors=True)
+
+    def keep_failures(self):
+        """What the programs' logs have of failures, for tests/origins/check."""
+        path = os.environ.get("CROFT_ORIGINS_FILE")
+        if not path:
+            return
+        found = [line for log in (self.dir / "log").glob("*.log") for line in log.read_text(errors="replace").splitlines()]
+        found = [FAILURE.search(line) for line in found]
+        with open(path, "a") as origins:
+            origins.writelines("{1} {0} {2} e2e\n".format(*match.groups()) for match in found if match)
 
     running, ended_shut_downs = [], 0  # of all stacks
 
@@ -277,6 +290,12 @@ class Stack:
                 pass
 
     # ---- clients ----
+    def metrics(self):
+        import urllib.request
+        req = urllib.request.Request(self.url + "/metrics", headers={"X-API-Key": self.key or ""})
+        with urllib.request.urlopen(req, timeout=60) as answer:
+            return answer.read()
+
     def api(self, method, path, body=None, key=None, check=True):
         import urllib.error
         import urllib.request

@@ -9,6 +9,7 @@ import sys
 import time
 import unittest
 
+import private
 import stack as st
 from stack import PATIENCE, Helper, Stack, wait_for
 from test_first_light import USER, kvm_groups
@@ -86,8 +87,13 @@ class Network(unittest.TestCase):
             cls.run_dir, cls.groups = cls.helper.run_dir, cls.helper.groups
             cls.helper.listen()
             cls.stack.template()
+            cls.tap = cls.stack.dir / "tap" / "sent"
+            cls.tap.parent.mkdir()
+            os.chown(cls.tap.parent, USER, USER)
             cls.node = cls.stack.node(groups=kvm_groups(), gateway_user=USER + 1, options={
-                "helper-socket": cls.helper.socket, "helper-dns": f"{PUBLIC}:53"})
+                "helper-socket": cls.helper.socket, "helper-dns": f"{PUBLIC}:53"}, start=False)
+            cls.node.agent.env.update(LD_PRELOAD=str(st.BIN.parent / "lib/link-tap.so"), CROFT_LINK_TAP=str(cls.tap))
+            cls.node.start()
             cls.sandbox = cls.stack.create()
         except BaseException:
             cls.tearDownClass()
@@ -213,6 +219,39 @@ class Network(unittest.TestCase):
         self.assertRegex(counters, r"^stage=egress-policy sent_packets=\d+ sent_bytes=\d+ received_packets=\d+")
         stages = {s["stage"]: s for s in self.stack.cli_json("stages")["stages"]}
         self.assertGreaterEqual(stages["egress-policy"]["failed"], 1, stages)
+
+    def test_c_nothing_of_the_guest_leaves(self):
+        """What callers and guests write is in no byte of the node's own, in no file, log or figure of the scheduler's."""
+        mark = {what: f"zq{what}{os.urandom(6).hex()}" for what in
+                ("command", "environment", "file", "output", "name", "panic", "setup")}
+        before = self.tap.stat().st_size
+        done = self.stack.cli("sandbox", "exec", "--env", f"A={mark['environment']}", self.sandbox, "--", "sh", "-c",
+                              f": {mark['command']}; echo {mark['output']}; echo >/tmp/{mark['file']}; false")
+        self.assertEqual((done.returncode, done.stdout.decode()), (1, mark["output"] + "\n"))
+        self.assertNotEqual(self.fetch(f"{mark['name']}.example.test", 5).returncode, 0)
+        failure = self.stack.failed_create("--setup", f"echo {mark['setup']}; echo {mark['setup']} >&2; exit 3")
+        self.assertEqual(failure["code"], "SETUP_FAILED")
+        other = self.stack.create()
+        self.stack.cli("sandbox", "exec", other, "--", "sh", "-c",
+                       f"echo {mark['panic']} >/dev/kmsg; echo c >/proc/sysrq-trigger", timeout=60 * PATIENCE)
+        wait_for("its end is known", 60 * PATIENCE, lambda: self.stack.cli_json("sandbox", "info", other).get("failure"))
+        self.assertEqual(self.stack.cli_json("sandbox", "info", other)["failure"]["code"], "GUEST_PANIC")
+        consoles = b"".join(p.read_bytes() for p in self.node.state.glob("**/*.console"))
+        self.assertIn(mark["panic"].encode(), consoles)  # the node's operator has it
+        time.sleep(6)  # telemetry of the last, and its sums
+        sent = list(private.sent(self.tap))
+        self.assertTrue(any(mark["output"].encode() in message for is_stream, message in sent if is_stream),
+                        "the tap does not see what is relayed")
+        self.assertGreater(self.tap.stat().st_size, before)
+        places = {"the link": b"".join(message for is_stream, message in sent if not is_stream),
+                  "/metrics": self.stack.metrics()}
+        self.assertIn(other.encode(), places["the link"])
+        for path in [*self.stack.state.glob("**/*"), self.stack.scheduler.log]:
+            if path.is_file():
+                places[str(path)] = path.read_bytes()
+        found = [(what, place) for what, word in mark.items() for place, data in places.items() if word.encode() in data]
+        # but for the caller's own request, which is run again where its node is lost
+        self.assertEqual([f for f in found if f[0] != "setup" or "croft.db" not in f[1]], [])
 
     def test_c_sleeps_and_wakes_in_another_slot(self):
         """Another hardware address, another address, another resolver; a new uid and group; the policy is the same."""
