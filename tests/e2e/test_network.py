@@ -2,6 +2,7 @@
 """What croft-node-helper does for a node: scheduler and agent run as an ordinary user, the helper as root, and each VMM
 with a uid and a control group of its own; a guest is on the network, with an internet of the test's own in a network
 namespace. Users, groups, processes and links are asked of the kernel."""
+import base64
 import os
 import pathlib
 import subprocess
@@ -233,14 +234,15 @@ class Network(unittest.TestCase):
         self.assertEqual(failure["code"], "SETUP_FAILED")
         other = self.stack.create()
         self.stack.cli("sandbox", "exec", other, "--", "sh", "-c",
-                       f"echo {mark['panic']} >/dev/kmsg; echo c >/proc/sysrq-trigger", timeout=60 * PATIENCE)
+                       f"echo \"<0>{mark['panic']}\" >/dev/kmsg; echo c >/proc/sysrq-trigger", timeout=60 * PATIENCE)
         wait_for("its end is known", 60 * PATIENCE, lambda: self.stack.cli_json("sandbox", "info", other).get("failure"))
         self.assertEqual(self.stack.cli_json("sandbox", "info", other)["failure"]["code"], "GUEST_PANIC")
         consoles = b"".join(p.read_bytes() for p in self.node.state.glob("**/*.console"))
         self.assertIn(mark["panic"].encode(), consoles)  # the node's operator has it
         time.sleep(6)  # telemetry of the last, and its sums
         sent = list(private.sent(self.tap))
-        self.assertTrue(any(mark["output"].encode() in message for is_stream, message in sent if is_stream),
+        as_relayed = base64.b64encode(f"{mark['output']}\n".encode())[:-4]
+        self.assertTrue(any(as_relayed in message for is_stream, message in sent if is_stream),
                         "the tap does not see what is relayed")
         self.assertGreater(self.tap.stat().st_size, before)
         places = {"the link": b"".join(message for is_stream, message in sent if not is_stream),
@@ -251,7 +253,7 @@ class Network(unittest.TestCase):
                 places[str(path)] = path.read_bytes()
         found = [(what, place) for what, word in mark.items() for place, data in places.items() if word.encode() in data]
         # but for the caller's own request, which is run again where its node is lost
-        self.assertEqual([f for f in found if f[0] != "setup" or "croft.db" not in f[1]], [])
+        self.assertEqual([f for f in found if f[0] != "setup" or "store.db" not in f[1]], [])
 
     def test_c_sleeps_and_wakes_in_another_slot(self):
         """Another hardware address, another address, another resolver; a new uid and group; the policy is the same."""
