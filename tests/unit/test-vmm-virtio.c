@@ -258,6 +258,12 @@ START_TEST(reset_forgets_features)
 	driver_write(&driver, 0x70, 3);
 	driver_write(&driver, 0x70, 11); /* without a word of VERSION_1 */
 	ck_assert_uint_eq(driver_read(&driver, 0x70), 3);
+	/* nor what it had selected */
+	driver_write(&driver, 0x14, 1);
+	driver_write(&driver, 0x30, 7);
+	driver_write(&driver, 0x70, 0);
+	ck_assert_uint_eq(driver_read(&driver, 0x10), (uint32_t) blk.device.features);
+	ck_assert_uint_eq(driver_read(&driver, 0x34), 256);
 }
 END_TEST
 

@@ -340,6 +340,23 @@ START_TEST(guest_half_closes)
 }
 END_TEST
 
+/* One half after the other is both: the guest is done with it. */
+START_TEST(guest_closes_half_by_half)
+{
+	struct virtio_vsock_hdr header = packet(VIRTIO_VSOCK_OP_SHUTDOWN);
+	int fd = open_from_guest(NULL);
+
+	header.flags = _i ? VSOCK_SHUT_SEND : VSOCK_SHUT_RECEIVE;
+	send_packet(header, NULL, 0);
+	expect_nothing();
+	header.flags = _i ? VSOCK_SHUT_RECEIVE : VSOCK_SHUT_SEND;
+	send_packet(header, NULL, 0);
+	(void) expect(VIRTIO_VSOCK_OP_RST);
+	ck_assert_uint_eq(vsock_stats(&vsock).connections, 0);
+	(void) fd_close(fd);
+}
+END_TEST
+
 START_TEST(guest_stops_reading)
 {
 	struct virtio_vsock_hdr header = packet(VIRTIO_VSOCK_OP_SHUTDOWN);
@@ -529,6 +546,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, streams_take_turns);
 	tcase_add_test(tcase, host_half_closes);
 	tcase_add_test(tcase, guest_half_closes);
+	tcase_add_loop_test(tcase, guest_closes_half_by_half, 0, 2);
 	tcase_add_test(tcase, guest_stops_reading);
 	tcase_add_test(tcase, host_closes_with_data);
 	tcase_add_test(tcase, guest_gives_up_on_slow_host);
