@@ -137,6 +137,20 @@ static int on_update(void *call, const struct envelope_head *head, const Croft__
 	return 0;
 }
 
+static int on_budget_update(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
+	struct err *reterr)
+{
+	struct sv_event event = { .type = SV_EV_BUDGET_UPDATE };
+	struct budget_command command;
+	int r = budget_command_decode(envelope->budget_update, &command, reterr);
+
+	if (r < 0)
+		return r;
+	event.budget_update = &command;
+	feed(call, &event, head);
+	return 0;
+}
+
 static int on_pause(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
 	struct err *reterr)
 {
@@ -340,6 +354,7 @@ static const struct dispatch_row rows[] = {
 	ROW(DESTROY,       WELCOMED,     SMALL, on_destroy),
 	ROW(UPDATE,        WELCOMED,     SMALL, on_update),
 	ROW(NETWORK_UPDATE, WELCOMED,    LARGE, on_network_update),
+	ROW(BUDGET_UPDATE, WELCOMED,     SMALL, on_budget_update),
 	ROW(PAUSE,         WELCOMED,     SMALL, on_pause),
 	ROW(RESUME,        WELCOMED,     SMALL, on_resume),
 	ROW(SNAPSHOT,      WELCOMED,     SMALL, on_snapshot),

@@ -20,11 +20,13 @@
 #include "base/log.h"
 
 #define TEXT_MAX 4096
+#define QUICK_ASKS 2 /* the helper is asked with every second turn */
 #define GROUPS "/sys/fs/cgroup"
 
 struct meters {
 	struct agent *agent;
-	struct event *timer;
+	struct event *timer, *quick;
+	unsigned int quick_turns;
 	bool is_saving, is_failing;
 	uint64_t over_mark; /* of what usage-over has */
 	char own_group[sizeof(((struct sv_vmm_id *)NULL)->cgroup)];
@@ -218,6 +220,29 @@ static void save_now(struct meters *meters)
 	}
 }
 
+/* Of those whose CPU or egress has a budget. */
+static void on_quick(evutil_socket_t fd, short what, void *user)
+{
+	struct meters *meters = user;
+	struct agent *agent = meters->agent;
+	struct sandbox *sandbox, *next;
+	const bool asks = meters->quick_turns++ % QUICK_ASKS == 0;
+
+	(void)fd, (void)what;
+	HASH_ITER (hh, agent->sandboxes, sandbox, next) {
+		struct sv_reading reading = { .has_cpu = false };
+		struct sv_event event = { .type = SV_EV_USED, .used = { &reading, 1 } };
+		struct sv_view view;
+
+		if (supervisor_get(agent->supervisor, sandbox->id, &view) < 0 || view.state != SV_RUNNING)
+			continue;
+		if (view.spec->budget.egress_bytes && asks)
+			sandbox_count_sent(sandbox);
+		if (view.spec->budget.cpu_us && read_cpu(meters, sandbox->id, &reading))
+			agent_feed(agent, &event);
+	}
+}
+
 static void on_time(evutil_socket_t fd, short what, void *user)
 {
 	struct meters *meters = user;
@@ -254,13 +279,18 @@ int meters_new(struct meters **ret, struct agent *agent, struct err *reterr)
 {
 	const int64_t period = (int64_t)agent->options->usage_period;
 	struct timeval tv = { .tv_sec = period / USEC_PER_SEC, .tv_usec = period % USEC_PER_SEC };
+	const struct timeval quick = { .tv_usec = SV_BUDGET_READ_USEC };
 	struct meters *meters = calloc(1, sizeof(*meters));
 
-	if (meters)
+	if (meters) {
 		meters->timer = event_new(agent->base, -1, EV_PERSIST, on_time, meters);
-	if (!meters || !meters->timer || event_add(meters->timer, &tv) < 0) {
+		meters->quick = event_new(agent->base, -1, EV_PERSIST, on_quick, meters);
+	}
+	if (!meters || !meters->timer || !meters->quick || event_add(meters->timer, &tv) < 0 || event_add(meters->quick, &quick) < 0) {
 		if (meters && meters->timer)
 			event_free(meters->timer);
+		if (meters && meters->quick)
+			event_free(meters->quick);
 		free(meters);
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for what sandboxes use");
 	}
@@ -277,6 +307,7 @@ void meters_free(struct meters *meters)
 	if (!meters)
 		return;
 	event_free(meters->timer);
+	event_free(meters->quick);
 	read_all(meters);
 	save = make_save(meters);
 	if (save) {

@@ -128,9 +128,9 @@ static void on_counters(const struct helper_reply *reply, int *fds, size_t n_fds
 	/* one that cannot be read now is read with the next turn */
 	if (!err_is_set(&reply->failure) && reply->has_counters) {
 		meters_read_egress(sandbox, reply->counters.sent.bytes);
-		if (!sandbox->counters)
+		if (!sandbox->counters && !sandbox->is_quick)
 			sandbox->counters = calloc(1, sizeof(*sandbox->counters));
-		if (sandbox->counters)
+		if (sandbox->counters && !sandbox->is_quick)
 			take(sandbox, &reply->counters);
 	}
 	sandbox_settle(sandbox);
@@ -146,8 +146,15 @@ static bool count(struct sandbox *sandbox)
 	if (helper_link_ask(sandbox->agent->helper, &request, NULL, 0, on_counters, sandbox, NULL) < 0)
 		return false;
 	sandbox->is_counting = true;
+	sandbox->is_quick = false;
 	sandbox->n_asks++;
 	return true;
+}
+
+void sandbox_count_sent(struct sandbox *sandbox)
+{
+	if (count(sandbox))
+		sandbox->is_quick = true;
 }
 
 void sandbox_count_all(struct agent *agent)

@@ -90,6 +90,7 @@ struct sandbox {
 	struct net_counters *counters; /* of its slot, as last read; NULL: not yet */
 	int64_t counters_due_usec;
 	bool is_counting;        /* they are asked for */
+	bool is_quick;           /* for its budget alone */
 	unsigned int n_asks;     /* of the helper, not answered yet */
 	struct sandbox_spec *spec; /* of the call under way */
 	unsigned int tries;        /* of the call under way */
@@ -158,6 +159,8 @@ void sandbox_give_back_network(struct sandbox *sandbox);
 /* sandbox-egress.c */
 /* Every few seconds: asks for the counters of those whose turn it is. */
 void sandbox_count_all(struct agent *agent);
+/* Of one whose egress has a budget: how much was sent, and nothing else of it is told. */
+void sandbox_count_sent(struct sandbox *sandbox);
 /* For the last time, before the slot goes. */
 void sandbox_count_last(struct sandbox *sandbox);
 

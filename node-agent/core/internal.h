@@ -18,7 +18,7 @@
 #define HEARTBEATS_KEPT 64 /* a grant that answers an older one is of no use */
 
 /* Which journal write must not fail, and what it means when it does. */
-enum sv_write { SV_WRITE_NONE, SV_WRITE_ACCEPT, SV_WRITE_START, SV_WRITE_READY, SV_WRITE_UPDATE, SV_WRITE_NETWORK,
+enum sv_write { SV_WRITE_NONE, SV_WRITE_ACCEPT, SV_WRITE_START, SV_WRITE_READY, SV_WRITE_UPDATE, SV_WRITE_BUDGET, SV_WRITE_NETWORK,
 	SV_WRITE_PAUSE, SV_WRITE_WAKE, SV_WRITE_SNAPSHOT };
 
 /* What one generation of a sandbox used (usage.c). It outlives the sandbox. */
@@ -70,6 +70,9 @@ struct sv_sandbox {
 	bool awaits_lease;        /* confined, and not started before there is a lease for it */
 	int64_t lease_until_usec; /* boot time: its VM has ended itself then; 0: it has no lease */
 	struct sv_account *account; /* NULL: none is open */
+	int64_t budget_deadline_usec; /* it is looked at then; NEVER: only with a reading, or not at all */
+	struct budget former_budget;  /* should the one that is being journalled not be */
+	uint32_t budget_pauses;       /* tries to pause it over its budget */
 	UT_hash_handle hh;
 };
 
@@ -202,6 +205,8 @@ bool sv_is_asleep(enum sv_state state); /* the snapshot is the sandbox */
 bool sv_has_no_vm(const struct sv_sandbox *sandbox);
 void sv_on_pause(struct supervisor *sv, const struct pause_command *command);
 void sv_on_resume(struct supervisor *sv, const struct resume_command *command);
+/* Running, and nothing else is under way. */
+void sv_pause_now(struct supervisor *sv, struct sv_sandbox *sandbox);
 /* Its life is over: true where it is paused instead of ended. */
 bool sv_pause_at_end(struct supervisor *sv, struct sv_sandbox *sandbox);
 bool sv_sleep_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event); /* taken */
@@ -282,6 +287,16 @@ void sv_on_network_update(struct supervisor *sv, const struct network_command *c
 void sv_network_set(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err);
 /* Its journal write failed: what was in force is set again. */
 void sv_network_undo(struct supervisor *sv, struct sv_sandbox *sandbox);
+
+/* ---- budget.c: what they may use ---- */
+/* BUDGET_EXCEEDED where one of its limits is reached. */
+int sv_budget_check(const struct sv_sandbox *sandbox, struct err *reterr);
+void sv_budget_arm(struct supervisor *sv, struct sv_sandbox *sandbox); /* its state or its budget is another */
+/* Pauses or ends it where it is over. */
+void sv_budget_look(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_on_budget_update(struct supervisor *sv, const struct budget_command *command);
+void sv_budget_undo(struct supervisor *sv, struct sv_sandbox *sandbox);
+void sv_budget_woken(struct supervisor *sv, struct sv_sandbox *sandbox, const struct budget *budget);
 
 /* ---- usage.c: what sandboxes use ---- */
 void sv_usage_free(struct supervisor *sv);

@@ -147,6 +147,7 @@ void sv_sandbox_move(struct supervisor *sv, struct sv_sandbox *sandbox, enum sv_
 	else
 		sandbox->deadline_usec = sv->now.mono_usec + state_limit(sv, sandbox);
 	sv_usage_moved(sv, sandbox);
+	sv_budget_arm(sv, sandbox);
 }
 
 struct sv_sandbox *sv_sandbox_find(const struct supervisor *sv, const char *id)
@@ -170,7 +171,7 @@ struct sv_sandbox *sv_sandbox_add(struct supervisor *sv, const char *id)
 		sv->out->no_memory = true;
 		return NULL;
 	}
-	sandbox->deadline_usec = sandbox->snapshot_deadline_usec = NEVER;
+	sandbox->deadline_usec = sandbox->snapshot_deadline_usec = sandbox->budget_deadline_usec = NEVER;
 	sandbox->report_due_usec = NEVER;
 	sv_stage_begin(sv, sandbox);
 	return sandbox;

@@ -116,6 +116,11 @@ void sv_on_pause(struct supervisor *sv, const struct pause_command *command)
 	begin(sv, sandbox, command->operation);
 }
 
+void sv_pause_now(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	begin(sv, sandbox, "");
+}
+
 bool sv_pause_at_end(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	if (!sandbox->journal.spec->auto_pause || sandbox->auto_pauses == AUTO_PAUSES_MAX)
@@ -257,7 +262,9 @@ void sv_on_resume(struct supervisor *sv, const struct resume_command *command)
 	forget(sandbox);
 	memcpy(sandbox->sleep_operation, command->operation, sizeof(sandbox->sleep_operation));
 	sv_stage_begin(sv, sandbox);
-	if (sv_admit_wake(sv, sandbox, &err) < 0) {
+	if (command->has_budget)
+		sv_budget_woken(sv, sandbox, &command->budget);
+	if (sv_budget_check(sandbox, &err) < 0 || sv_admit_wake(sv, sandbox, &err) < 0) {
 		err.stage = STAGE_RESUME;
 		note(sv, sandbox, STAGE_RESUME, &err);
 		answer(sandbox, &err);

@@ -441,6 +441,9 @@ void sv_on_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbox, con
 		if (sandbox->journal.state == SV_RUNNING)
 			sv_update_undo(sandbox);
 		return;
+	case SV_WRITE_BUDGET:
+		sv_budget_undo(sv, sandbox);
+		return;
 	case SV_WRITE_PAUSE:
 	case SV_WRITE_WAKE:
 		sv_sleep_journal_failed(sv, sandbox, err);

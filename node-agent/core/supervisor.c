@@ -199,6 +199,8 @@ static void on_message(struct supervisor *sv, const struct sv_event *event)
 		sv_on_update(sv, event->update);
 	else if (event->type == SV_EV_NETWORK_UPDATE)
 		sv_on_network_update(sv, event->network_update);
+	else if (event->type == SV_EV_BUDGET_UPDATE)
+		sv_on_budget_update(sv, event->budget_update);
 	else if (event->type == SV_EV_PAUSE)
 		sv_on_pause(sv, event->pause);
 	else if (event->type == SV_EV_RESUME)
@@ -251,6 +253,8 @@ static void tick(struct supervisor *sv)
 		next = sandbox->hh.next;
 		if (sandbox->snapshot_deadline_usec <= sv->now.mono_usec)
 			sv_snapshot_deadline(sv, sandbox);
+		if (sandbox->budget_deadline_usec <= sv->now.mono_usec)
+			sv_budget_look(sv, sandbox);
 		if (sandbox->deadline_usec <= sv->now.mono_usec)
 			sv_on_deadline(sv, sandbox);
 	}
@@ -286,6 +290,7 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	case SV_EV_DESTROY:
 	case SV_EV_UPDATE:
 	case SV_EV_NETWORK_UPDATE:
+	case SV_EV_BUDGET_UPDATE:
 	case SV_EV_PAUSE:
 	case SV_EV_RESUME:
 	case SV_EV_SNAPSHOT:
@@ -347,7 +352,7 @@ static int64_t next_deadline(const struct supervisor *sv)
 		return next;
 	next = MIN(next, sv->canary.deadline_usec);
 	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next)
-		next = MIN(next, MIN(sandbox->deadline_usec, sandbox->snapshot_deadline_usec));
+		next = MIN(next, MIN(sandbox->budget_deadline_usec, MIN(sandbox->deadline_usec, sandbox->snapshot_deadline_usec)));
 	return next;
 }
 

@@ -195,6 +195,7 @@ enum sv_event_type {
 	SV_EV_DESTROY,    /* destroy */
 	SV_EV_UPDATE,     /* update */
 	SV_EV_NETWORK_UPDATE, /* network_update */
+	SV_EV_BUDGET_UPDATE, /* budget_update */
 	SV_EV_PAUSE,      /* pause */
 	SV_EV_RESUME,     /* resume */
 	SV_EV_SNAPSHOT,      /* take */
@@ -243,6 +244,9 @@ struct sv_capacity {
 	struct image_list images;
 };
 
+/* How often a sandbox whose CPU or egress has a budget is to be read. */
+#define SV_BUDGET_READ_USEC (250 * USEC_PER_MSEC)
+
 /* Of a sandbox's VM: what its control group and its network slot have counted since they were made. */
 struct sv_reading {
 	char sandbox[ID_SIZE];
@@ -276,6 +280,7 @@ struct sv_event {
 		const struct destroy_command *destroy;
 		const struct update_command *update;
 		const struct network_command *network_update;
+		const struct budget_command *budget_update;
 		const struct pause_command *pause;
 		const struct resume_command *resume;
 		const struct snapshot_command *take;

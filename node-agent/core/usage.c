@@ -165,8 +165,8 @@ void sv_usage_failed(struct supervisor *sv, struct sv_sandbox *sandbox, const st
 	struct meter *meter = sandbox->account ? &sandbox->account->meter : NULL;
 	enum sv_state state = sandbox->journal.state;
 
-	if (!meter || !failure || !err_is_set(failure))
-		return;
+	if (!meter || !failure || !err_is_set(failure) || failure->code == FAIL_BUDGET_EXCEEDED)
+		return; /* who used up what he wanted to use has lost nothing */
 	meter_sync(meter, &sv->now);
 	if (sv_is_starting(state))
 		meter_lose(meter, failure->component, sv->now.mono_usec - meter->begun_usec);
@@ -191,6 +191,7 @@ void sv_on_used(struct supervisor *sv, const struct sv_reading *readings, size_t
 			meter_read_cpu(&account->meter, reading->cpu_us);
 		if (reading->has_egress)
 			meter_read_egress(&account->meter, reading->egress_bytes);
+		sv_budget_look(sv, sandbox);
 	}
 }
 

@@ -100,6 +100,9 @@ int spec_decode(const Croft__SandboxSpec *message, struct sandbox_spec **ret, st
 		if (r < 0)
 			return r;
 	}
+	r = budget_decode(message->budget, &spec->budget, reterr);
+	if (r < 0)
+		return r;
 	if (spec_check(spec, NULL) < 0)
 		return refuse(reterr, "spec");
 	*ret = TAKE(spec);

@@ -26,7 +26,8 @@ Croft__ResumeSandbox *resume_command_encode(const struct resume_command *command
 	to->generation = command->generation;
 	to->timeout_s = command->timeout_s;
 	to->number = command->number;
-	if (!put_text(&to->sandbox, command->sandbox) || !put_text(&to->operation, command->operation))
+	if (!put_text(&to->sandbox, command->sandbox) || !put_text(&to->operation, command->operation) ||
+		(command->has_budget && !(to->budget = budget_encode(&command->budget))))
 		return DROP(to);
 	return to;
 }
@@ -53,6 +54,9 @@ int resume_command_decode(const Croft__ResumeSandbox *message, struct resume_com
 		return refuse(reterr, "operation");
 	if (command.timeout_s > SPEC_TIMEOUT_S_MAX)
 		return refuse(reterr, "timeout_s");
+	command.has_budget = message->budget != NULL;
+	if (budget_decode(message->budget, &command.budget, reterr) < 0)
+		return -EPROTO;
 	*ret = command;
 	return 0;
 }

@@ -327,7 +327,8 @@ Croft__SandboxSpec *spec_encode(const struct sandbox_spec *spec)
 		!put_text(&to->access_token, spec->access_token) ||
 		!put_text(&to->tenant, spec->tenant) ||
 		!put_text(&to->snapshot, spec->snapshot) || !put_env(to, spec) ||
-		!(to->network = net_policy_encode(&spec->network)))
+		!(to->network = net_policy_encode(&spec->network)) ||
+		(budget_is_set(&spec->budget) && !(to->budget = budget_encode(&spec->budget))))
 		return DROP(to);
 	return to;
 }

@@ -51,6 +51,20 @@ struct sandbox_field {
 	char *value;
 };
 
+/* What one generation of a sandbox may use (usage_record); 0: no limit. */
+struct budget {
+	uint64_t cpu_us;
+	uint64_t memory_mib_ms; /* memory times the time that it runs */
+	uint64_t egress_bytes;
+	uint64_t wall_us; /* that it runs: sleep costs none */
+	bool pauses;      /* it is paused then, not ended */
+};
+bool budget_is_set(const struct budget *budget);
+bool budget_is_equal(const struct budget *a, const struct budget *b);
+bool budget_is_valid(const struct budget *budget); /* no limit is beyond what can be counted */
+Croft__Budget *budget_encode(const struct budget *budget);
+int budget_decode(const Croft__Budget *message, struct budget *ret, struct err *reterr); /* absent: none */
+
 struct sandbox_spec {
 	unsigned int n_refs;
 	char template_name[ID_NAME_MAX + 1];
@@ -70,6 +84,7 @@ struct sandbox_spec {
 	bool auto_resume; /* a call for it wakes it where it sleeps */
 	char tenant[ID_NAME_MAX + 1]; /* whose it is; the node only says it back. "": an older scheduler made it */
 	char snapshot[ID_SIZE]; /* it begins as this one; "": it boots */
+	struct budget budget;
 	struct net_policy network;
 };
 
@@ -81,6 +96,8 @@ int spec_add_env(struct sandbox_spec *spec, const char *name, const char *value)
 int spec_set_setup(struct sandbox_spec *spec, const char *command);
 /* The same with another network policy (copies), with one reference; NULL when memory is short. */
 struct sandbox_spec *spec_with_network(const struct sandbox_spec *spec, const struct net_policy *network);
+/* With another budget. */
+struct sandbox_spec *spec_with_budget(const struct sandbox_spec *spec, const struct budget *budget);
 struct sandbox_spec *spec_ref(struct sandbox_spec *spec);   /* NULL gives NULL */
 struct sandbox_spec *spec_unref(struct sandbox_spec *spec); /* returns NULL */
 DEFINE_CLEANUP(struct sandbox_spec, spec_unref)
@@ -257,6 +274,8 @@ struct resume_command {
 	char operation[ID_SIZE];
 	uint32_t timeout_s; /* from then on; 0: none */
 	uint64_t number;    /* as in update_command */
+	bool has_budget;    /* false: it stays as it is */
+	struct budget budget;
 };
 Croft__ResumeSandbox *resume_command_encode(const struct resume_command *command);
 int resume_command_decode(const Croft__ResumeSandbox *message, struct resume_command *ret, struct err *reterr);
@@ -289,6 +308,17 @@ struct snapshot_command {
 };
 Croft__SnapshotSandbox *snapshot_command_encode(const struct snapshot_command *command);
 int snapshot_command_decode(const Croft__SnapshotSandbox *message, struct snapshot_command *ret, struct err *reterr);
+
+/* Another budget. Done when a report's `updated` is this. */
+struct budget_command {
+	char sandbox[ID_SIZE];
+	uint64_t generation;
+	char operation[ID_SIZE];
+	struct budget budget;
+	uint64_t number; /* as in update_command */
+};
+Croft__BudgetUpdate *budget_command_encode(const struct budget_command *command);
+int budget_command_decode(const Croft__BudgetUpdate *message, struct budget_command *ret, struct err *reterr);
 
 /* Both name the snapshot alone. */
 Croft__DropSnapshot *drop_snapshot_encode(const char *snapshot);

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 
-#define ARGS_MAX 24
+#define ARGS_MAX 32
 #define LONG_FIRST 256 /* getopt's value of args[0]; above every letter */
 
 static void print_help(const struct command *command, const struct arg *args, size_t n)

@@ -14,6 +14,7 @@
 #include "cli/args.h"
 #include "cli/print.h"
 #include "cli/progress.h"
+#include "cli/sandbox-budget.h"
 #include "cli/sandbox-network.h"
 
 #define POLL_MS "20000"
@@ -240,6 +241,7 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 	bool auto_pause = false, auto_resume = false;
 	json_t *env = NULL, *metadata = NULL;
 	struct network_args network = { .allow = NULL };
+	struct budget_args budget = { .action = NULL };
 	const struct arg args[] = {
 		{ "template", 't', ARG_STRING, &template, "NAME", "Template to start from [base]." },
 		{ "snapshot", 0, ARG_STRING, &snapshot, "ID", "Begin as this snapshot, by its id or name, instead." },
@@ -254,6 +256,7 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 		{ "setup", 0, ARG_STRING, &setup, "COMMAND", "Run with `sh -c` before the sandbox is ready." },
 		{ "setup-timeout", 0, ARG_DURATION, &setup_timeout_us, "DURATION", "How long the setup may take." },
 		NETWORK_ARGS(network),
+		BUDGET_ARGS(budget),
 		{ "pool", 0, ARG_STRING, &wish.pool, "NAME", "Pool to place it in." },
 		{ "region", 0, ARG_STRING, &wish.region, "NAME", "Region that the node must be in." },
 		{ "label", 'l', ARG_PAIRS, &wish.labels, "KEY=VALUE", "Label that the node must have; may be repeated." },
@@ -286,6 +289,8 @@ int sandbox_create(struct cli *cli, const struct command *command, int argc, cha
 		put_u64(create.request, "setupTimeoutMs", (uint64_t) (setup_timeout_us / USEC_PER_MSEC));
 		put_u64(create.request, "queueTimeoutMs", (uint64_t) (queue_us / USEC_PER_MSEC));
 		put_network(create.request, &network);
+		if (budget_args_is_set(&budget))
+			(void) json_object_set_new(create.request, "budget", budget_args_json(&budget));
 		put_object(create.request, "envVars", env);
 		put_object(create.request, "metadata", metadata);
 		catch_interrupts();

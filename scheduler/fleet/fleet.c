@@ -333,6 +333,9 @@ static void handle(struct fleet *fleet, const struct fleet_event *event)
 		fleet_request_set_network(fleet, event->set_network.request, event->set_network.sandbox,
 			event->set_network.network);
 		break;
+	case FLEET_SET_BUDGET:
+		fleet_request_set_budget(fleet, event->set_network.request, event->set_network.sandbox, event->set_network.budget);
+		break;
 	case FLEET_SET_TIMEOUT:
 		fleet_request_set_timeout(fleet, event->set_timeout.request,
 			event->set_timeout.sandbox, event->set_timeout.timeout_s);
@@ -379,7 +382,7 @@ static void handle_failed(struct fleet *fleet, const struct fleet_event *event)
 	uint64_t request = event->type == FLEET_CREATE        ? event->create->request
 			   : event->type == FLEET_DESTROY     ? event->destroy.request
 			   : event->type == FLEET_SET_TIMEOUT ? event->set_timeout.request
-			   : event->type == FLEET_SET_NETWORK ? event->set_network.request
+			   : event->type == FLEET_SET_NETWORK || event->type == FLEET_SET_BUDGET ? event->set_network.request
 			   : event->type == FLEET_PAUSE       ? event->pause.request
 			   : event->type == FLEET_RESUME      ? event->resume->request
 			   : event->type == FLEET_SNAPSHOT    ? event->snapshot->request

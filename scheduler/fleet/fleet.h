@@ -341,6 +341,7 @@ enum fleet_event_type {
 	FLEET_DESTROY, /* destroy: accepted in every state; replies when it is recorded, not when it is done */
 	FLEET_SET_TIMEOUT, /* set_timeout: replies when the node did it */
 	FLEET_SET_NETWORK, /* set_network: likewise */
+	FLEET_SET_BUDGET, /* set_network, its budget: likewise; of one that is paused when it is recorded, and in force when it wakes */
 	FLEET_PAUSE, /* pause: replies when it sleeps, or runs on; CONFLICT when it is asleep already */
 	FLEET_RESUME, /* resume: replies when it runs, or sleeps on. Of one that runs: sets its time where one is named */
 	FLEET_SNAPSHOT, /* snapshot: replies when it is there, or will not be; a fork's when its sandboxes run or failed */
@@ -440,6 +441,7 @@ struct fleet_event {
 			uint64_t request;
 			const char *sandbox;
 			const struct net_policy *network;
+			const struct budget *budget; /* SET_BUDGET */
 		} set_network;
 		struct {
 			uint64_t request;
@@ -491,14 +493,11 @@ enum fleet_send_type {
 	SEND_CREATE,
 	SEND_DESTROY,
 	SEND_UPDATE,
-	SEND_NETWORK,
-	SEND_PAUSE,
-	SEND_RESUME,
+	SEND_NETWORK, SEND_BUDGET,
+	SEND_PAUSE, SEND_RESUME,
 	SEND_SNAPSHOT,
 	SEND_DROP_SNAPSHOT,
-	SEND_REPORT_ACK,
-	SEND_LEASE,
-	SEND_REFUSED
+	SEND_REPORT_ACK, SEND_LEASE, SEND_REFUSED
 };
 /* At most once, and best effort: what matters is sent again by a later step. */
 struct fleet_send {
@@ -512,6 +511,7 @@ struct fleet_send {
 		struct destroy_command destroy;
 		struct update_command update;
 		struct network_command network;
+		struct budget_command budget;
 		struct pause_command pause;
 		struct resume_command resume;
 		struct snapshot_command snapshot;

@@ -57,7 +57,8 @@ struct update {
 	char operation[ID_SIZE];
 	uint64_t number; /* of this leader's changes, below its epoch */
 	uint32_t timeout_s;
-	struct sandbox_spec *spec; /* with another network policy; NULL: it is the life time that changes */
+	struct sandbox_spec *spec; /* with another network policy or budget; NULL: it is the life time that changes */
+	bool is_budget;
 	uint64_t request; /* 0: nobody waits */
 	int64_t until_usec;
 };
@@ -386,6 +387,7 @@ void fleet_request_destroy(
 	struct fleet *fleet, uint64_t request, const char *id, enum end_reason reason);
 void fleet_request_set_timeout(
 	struct fleet *fleet, uint64_t request, const char *id, uint32_t timeout_s);
+void fleet_request_set_budget(struct fleet *fleet, uint64_t request, const char *id, const struct budget *budget);
 void fleet_request_set_network(
 	struct fleet *fleet, uint64_t request, const char *id, const struct net_policy *network);
 /* A node may hold a VM of it: it is told to end it. */

@@ -256,6 +256,7 @@ static void send_deinit(struct fleet_send *send)
 		break;
 	case SEND_WELCOME:
 	case SEND_DESTROY:
+	case SEND_BUDGET:
 	case SEND_UPDATE:
 	case SEND_PAUSE:
 	case SEND_RESUME:

@@ -111,17 +111,19 @@ static void take_stages(
 /* ---- states ---- */
 
 /* A change whose answer this scheduler did not live to hear: what the node enforces is what is true. */
-static void take_network(struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_spec *told)
+static void take_changes(struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_spec *told)
 {
 	struct sandbox_spec *spec;
 
-	if (net_policy_is_equal(&sandbox->record.spec->network, &told->network))
+	if (net_policy_is_equal(&sandbox->record.spec->network, &told->network) &&
+		budget_is_equal(&sandbox->record.spec->budget, &told->budget))
 		return;
 	spec = spec_with_network(sandbox->record.spec, &told->network);
 	if (!spec) {
 		fleet->out->no_memory = true;
 		return;
 	}
+	spec->budget = told->budget;
 	spec_unref(sandbox->record.spec);
 	sandbox->record.spec = spec;
 	fleet_sandbox_dirty(fleet, sandbox);
@@ -149,7 +151,7 @@ static void on_running(
 		fleet_request_update_done(fleet, sandbox,
 			err_is_set(&report->update_failure) ? &report->update_failure : NULL);
 	else if (!sandbox->update.pending && report->spec)
-		take_network(fleet, sandbox, report->spec);
+		take_changes(fleet, sandbox, report->spec);
 }
 
 /* A life ended, or a start that was given up is gone. */

@@ -304,13 +304,14 @@ uint64_t fleet_change_number(struct fleet *fleet)
 
 /* Takes the specification. */
 static void change(struct fleet *fleet, struct sandbox *sandbox, uint64_t request, uint32_t timeout_s,
-	struct sandbox_spec *spec)
+	struct sandbox_spec *spec, bool is_budget)
 {
 	sandbox->update = (struct update){
 		.pending = true,
 		.number = fleet_change_number(fleet),
 		.timeout_s = timeout_s,
 		.spec = spec,
+		.is_budget = is_budget,
 		.request = request,
 		.until_usec = fleet->now.mono_usec + fleet->config.dispatch_timeout_usec,
 	};
@@ -326,7 +327,31 @@ void fleet_request_set_timeout(
 	struct sandbox *sandbox = changeable(fleet, request, id);
 
 	if (sandbox)
-		change(fleet, sandbox, request, timeout_s, NULL);
+		change(fleet, sandbox, request, timeout_s, NULL, false);
+}
+
+/* One that sleeps is told when it wakes: its node has nothing to enforce until then. */
+void fleet_request_set_budget(struct fleet *fleet, uint64_t request, const char *id, const struct budget *budget)
+{
+	struct sandbox *sandbox = fleet_sandbox_find(fleet, id);
+	const bool is_paused = sandbox && sandbox->record.state == SANDBOX_PAUSED;
+	struct sandbox_spec *spec;
+
+	if (!is_paused)
+		sandbox = changeable(fleet, request, id);
+	if (!sandbox)
+		return;
+	spec = spec_with_budget(sandbox->record.spec, budget);
+	if (!spec) {
+		refuse(fleet, request, FAIL_NO_MEMORY, "No memory for a budget.");
+	} else if (is_paused) {
+		spec_unref(sandbox->record.spec);
+		sandbox->record.spec = spec;
+		fleet_sandbox_dirty(fleet, sandbox);
+		fleet_emit_reply(fleet, request, NULL, sandbox);
+	} else {
+		change(fleet, sandbox, request, 0, spec, true);
+	}
 }
 
 void fleet_request_set_network(
@@ -340,5 +365,5 @@ void fleet_request_set_network(
 	if (!spec)
 		refuse(fleet, request, FAIL_NO_MEMORY, "No memory for a network policy.");
 	else
-		change(fleet, sandbox, request, 0, spec);
+		change(fleet, sandbox, request, 0, spec, false);
 }

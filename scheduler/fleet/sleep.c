@@ -192,6 +192,14 @@ static void answer_failed(
 	fleet_sleep_answer(fleet, sandbox, &err);
 }
 
+/* Unasked: the stage before the pause says it where the node noted one. */
+static const char *why_asleep(const struct sandbox_report *report)
+{
+	const struct stage_record *before = report->n_stages > 1 ? &report->stages[report->n_stages - 2] : NULL;
+
+	return before && before->failure.code == FAIL_BUDGET_EXCEEDED ? "its budget is used up" : "at the end of its life";
+}
+
 void fleet_sleep_paused(struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report)
 {
 	struct sandbox_record *record = &sandbox->record;
@@ -203,7 +211,7 @@ void fleet_sleep_paused(struct fleet *fleet, struct sandbox *sandbox, const stru
 			(void)err_set(&gone, FAIL_CONFLICT, 0, "The sandbox was paused at the end of its life.");
 			fleet_request_update_done(fleet, sandbox, &gone);
 		}
-		fleet_sandbox_event(fleet, sandbox, "PAUSED", is_asked ? "" : "at the end of its life");
+		fleet_sandbox_event(fleet, sandbox, "PAUSED", is_asked ? "" : why_asleep(report));
 		asleep(fleet, sandbox);
 		fleet_sleep_answer(fleet, sandbox, NULL);
 	} else if (record->state == SANDBOX_RESUMING && !strcmp(report->updated, record->operation)) {

@@ -65,6 +65,19 @@ static void send_network(struct fleet *fleet, struct sandbox *sandbox)
 		fleet->out->no_memory = true;
 }
 
+static void send_budget(struct fleet *fleet, struct sandbox *sandbox)
+{
+	struct fleet_send *send = fleet_emit_send(fleet, sandbox->node, SEND_BUDGET);
+
+	if (!send)
+		return;
+	send->budget.generation = sandbox->record.generation;
+	send->budget.number = sandbox->update.number;
+	send->budget.budget = sandbox->update.spec->budget;
+	memcpy(send->budget.sandbox, sandbox->record.id, sizeof(send->budget.sandbox));
+	memcpy(send->budget.operation, sandbox->update.operation, sizeof(send->budget.operation));
+}
+
 static void send_update(struct fleet *fleet, struct sandbox *sandbox)
 {
 	struct fleet_send *send = fleet_emit_send(fleet, sandbox->node, SEND_UPDATE);
@@ -101,6 +114,8 @@ static void send_resume(struct fleet *fleet, struct sandbox *sandbox)
 	send->resume.generation = sandbox->record.generation;
 	send->resume.number = sandbox->sleep_number;
 	send->resume.timeout_s = sandbox->record.resume_timeout_s;
+	send->resume.has_budget = true;
+	send->resume.budget = sandbox->record.spec->budget;
 	memcpy(send->resume.sandbox, sandbox->record.id, sizeof(send->resume.sandbox));
 	memcpy(send->resume.operation, sandbox->record.operation, sizeof(send->resume.operation));
 }
@@ -147,7 +162,9 @@ void fleet_sandbox_command(struct fleet *fleet, struct sandbox *sandbox)
 			return;
 		if (fleet_snapshot_is_sent(sandbox))
 			break; /* after that */
-		if (sandbox->update.spec)
+		if (sandbox->update.is_budget)
+			send_budget(fleet, sandbox);
+		else if (sandbox->update.spec)
 			send_network(fleet, sandbox);
 		else
 			send_update(fleet, sandbox);

@@ -12,7 +12,7 @@
 	"`cpuCount` (1 to 32), `memoryMB`, `diskSizeMB`, `setupCommand` (run with `sh -c` before it is ready), "       \
 	"`setupTimeoutMs`, `secure`, `allow_internet_access` (true) and `network` {`allowOut`, `denyOut`: arrays of CIDR blocks, " \
 	"addresses and host names (`*.` before one: every name below it); what is allowed is so before what is denied}, `pool`, `queueTimeoutMs` (longest wait for room; 0: none), " \
-	"`region`, `labels` {string: string} and `cpuClass` that the node must have, `priority` (0 to 9, among the tenant's own), `autoPause` (at the end of its time it is paused, not ended), `autoResume` {enabled: true} (a call for it wakes it while it is paused). All optional; others " \
+	"`region`, `labels` {string: string} and `cpuClass` that the node must have, `priority` (0 to 9, among the tenant's own), `autoPause` (at the end of its time it is paused, not ended), `autoResume` {enabled: true} (a call for it wakes it while it is paused), `budget` (as of `PUT /v1/sandboxes/{id}/budget`). All optional; others " \
 	"are ignored."
 #define SANDBOX_ANSWER                                                                             \
 	"Sandbox: `sandboxID templateID clientID alias envdVersion domain envdAccessToken trafficAccessToken`"
@@ -59,7 +59,7 @@ const struct api_route api_routes[] = {
 		"One sandbox, live or ended, with its stages and its failure record.",
 		"query `wait_ms` (to 60000) and `after` (a `version`): answers when the version is another one or the time is over",
 		"200 {`id state internal_state node stage generation incarnation version template image vcpus memory_mib disk_mib "
-		"timeout_s internet network metadata created started ends ended end_reason attempts trace operation guest_boot_id node_state as_of "
+		"timeout_s budget internet network metadata created started ends ended end_reason attempts trace operation guest_boot_id node_state as_of "
 		"certain stages events failure`}; `events` are NODE_DRAIN, RESUMED, REPLACED, RECOVERED, PAUSED, WOKEN, SNAPSHOT with `when node detail`" },
 	{ "DELETE", "/sandboxes/{id}", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_sandbox_delete,
 		"Ends a sandbox (E2B).", "", "204 when it is recorded; 404 when there is none, or when it is stopping already" },
@@ -71,6 +71,11 @@ const struct api_route api_routes[] = {
 		"Replaces what a running sandbox may reach (E2B); what is left out is cleared. Connections that it forbids are closed.",
 		"`allow_internet_access` (true), `allowOut`, `denyOut` as of a create's `network`",
 		"204 when it is in force; 404; 400 INVALID_CIDR or INVALID_ARGUMENT naming the field" },
+	{ "PUT", "/v1/sandboxes/{id}/budget", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_budget,
+		"Replaces what a sandbox may use; what is left out has no limit. Its node enforces it, also while it is cut off.",
+		"`cpu_s`, `gib_s` (GiB-seconds of memory), `egress_bytes`, `wall_s` (that it runs), each more than 0; `action` (\"kill\"; \"pause\")",
+		"204 when it is in force; of a paused sandbox when it is recorded, and in force when it wakes; 404. One that has used up its budget ends with the failure "
+		"BUDGET_EXCEEDED, or is paused and not woken (402 BUDGET_EXCEEDED) before it has a higher one; what it used is in `GET /v1/usage`" },
 	{ "POST", "/sandboxes/{id}/pause", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_pause,
 		"Puts a running sandbox to sleep (E2B): its processes, memory and disk are kept on its node, its memory and vCPUs are free "
 		"for others; it counts against the quota of paused sandboxes and of kept disk.", "`memory`: true, optional",

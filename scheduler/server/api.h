@@ -224,6 +224,7 @@ void api_sandbox_get_v1(struct api_request *req);
 void api_sandbox_delete(struct api_request *req);
 void api_sandbox_delete_v1(struct api_request *req);
 void api_sandbox_timeout(struct api_request *req);
+void api_sandbox_budget(struct api_request *req);
 void api_sandbox_network(struct api_request *req);
 void api_sandbox_pause(struct api_request *req);
 void api_sandbox_resume(struct api_request *req);

@@ -119,6 +119,9 @@ void link_send_action(struct link *link, const struct fleet_send *send)
 	case SEND_NETWORK:
 		SEND(network_update, NETWORK_UPDATE, network_command_encode(&send->network));
 		break;
+	case SEND_BUDGET:
+		SEND(budget_update, BUDGET_UPDATE, budget_command_encode(&send->budget));
+		break;
 	case SEND_UPDATE:
 		SEND(update, UPDATE, update_command_encode(&send->update));
 		break;

@@ -394,6 +394,8 @@ int create_request_read(const json_t *body, struct server *server, const char *t
 	if (r == 0)
 		r = request_network_create(body, &request.spec->network, reterr);
 	if (r == 0)
+		r = request_budget(json_object_get(body, "budget"), "budget.", &request.spec->budget, reterr);
+	if (r == 0)
 		r = read_wish(members, &request, reterr);
 	if (r == 0)
 		r = json_get_u64(body, "queueTimeoutMs", 0, 3600 * 1000, &queue_ms, reterr);

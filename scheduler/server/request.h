@@ -39,6 +39,9 @@ int create_request_read_shape(const json_t *body, struct server *server, struct 
  * INVALID_CIDR, UNSUPPORTED, naming the field. */
 int request_network_create(const json_t *body, struct net_policy *ret, struct err *reterr);
 int request_network_update(const json_t *body, struct net_policy *ret, struct err *reterr);
+/* What the sandbox may use: the body's own members, all of them. INVALID_ARGUMENT naming the field. */
+int request_budget(const json_t *body, const char *prefix, struct budget *ret, struct err *reterr);
+json_t *view_budget(const struct budget *budget);
 /* `timeout` in seconds: 1 and more. */
 /* 0 unless the member is false: UNSUPPORTED, for a pause that keeps the disk alone is not built. */
 int request_keeps_memory(const json_t *body, const char *name, struct err *reterr);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "server/api.h"
+#include "server/request.h"
 #include "server/shell.h"
 #include "server/telemetry.h"
 #include "wire/json.h"
@@ -226,6 +227,7 @@ json_t *view_sandbox(const struct server *server, const struct sandbox_record *r
 		return NULL;
 	(void)json_object_set_new(object, "memory_mib", json_integer((json_int_t)spec->memory_mib));
 	(void)json_object_set_new(object, "disk_mib", json_integer((json_int_t)spec->disk_mib));
+	(void)json_object_set_new(object, "budget", view_budget(&spec->budget));
 	(void)json_object_set_new(object, "timeout_s", json_integer((json_int_t)spec->timeout_s));
 	(void)json_object_set_new(object, "internet", json_boolean(spec->network.internet));
 	(void)json_object_set_new(object, "network", view_network(&spec->network));

@@ -104,6 +104,7 @@ static int on_snapshot_dropped(
 
 HANDLER(network_update, network_update, struct network_command, network_command_decode, network_command_encode,
 	network_command_deinit)
+HANDLER(budget, budget_update, struct budget_command, budget_command_decode, budget_command_encode, nothing)
 HANDLER(usage, usage, struct usage_report, usage_report_decode, usage_report_encode, usage_report_deinit)
 HANDLER(report_ack, report_ack, struct report_ack, report_ack_decode, report_ack_encode, nothing)
 HANDLER(desired, desired, struct desired_set, desired_set_decode, desired_set_encode, desired_set_deinit)
@@ -162,7 +163,7 @@ static const struct dispatch_row rows[] = { ROW(ENROLL, on_any), ROW(HELLO, on_h
 	ROW(REFUSED, on_refused), ROW(WELCOME, on_welcome), ROW(CREATE, on_create), ROW(DESTROY, on_destroy),
 	ROW(UPDATE, on_update), ROW(NETWORK_UPDATE, on_network_update), ROW(PAUSE, on_pause),
 	ROW(RESUME, on_resume), ROW(SNAPSHOT, on_snapshot), ROW(DROP_SNAPSHOT, on_drop_snapshot),
-	ROW(SNAPSHOT_DROPPED, on_snapshot_dropped), ROW(USAGE, on_usage), ROW(USAGE_ACK, on_any), ROW(REPORT_ACK, on_report_ack), ROW(DESIRED, on_desired) };
+	ROW(SNAPSHOT_DROPPED, on_snapshot_dropped), ROW(USAGE, on_usage), ROW(BUDGET_UPDATE, on_budget), ROW(USAGE_ACK, on_any), ROW(REPORT_ACK, on_report_ack), ROW(DESIRED, on_desired) };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {

@@ -68,6 +68,9 @@ struct bytes wire_pack_send(const struct fleet_send *send, uint64_t epoch)
 	case SEND_NETWORK:
 		BODY(envelope, NETWORK_UPDATE, network_update, network_command_encode(&send->network));
 		break;
+	case SEND_BUDGET:
+		BODY(envelope, BUDGET_UPDATE, budget_update, budget_command_encode(&send->budget));
+		break;
 	case SEND_PAUSE:
 		BODY(envelope, PAUSE, pause, pause_command_encode(&send->pause));
 		break;

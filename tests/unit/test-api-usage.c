@@ -164,6 +164,24 @@ START_TEST(lost_time_has_its_owner)
 }
 END_TEST
 
+START_TEST(a_budget_that_is_none_is_named)
+{
+	static const char *const bodies[] = { "{\"budget\":5}", "{\"budget\":{\"cpu_s\":0}}", "{\"budget\":{\"cpu_s\":-1}}",
+		"{\"budget\":{\"gib_s\":\"5\"}}", "{\"budget\":{\"wall_s\":1e12}}", "{\"budget\":{\"egress_bytes\":0.2}}",
+		"{\"budget\":{\"wall\":5}}", "{\"budget\":{\"wall_s\":5,\"action\":\"sleep\"}}" };
+	struct answer answer;
+
+	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
+		answer = rig_call(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, bodies[i]);
+		ck_assert_msg(answer.status == 400 && strstr(answer.body, "budget"), "%s: %s", bodies[i], answer.body);
+		answer_free(&answer);
+	}
+	rig_expect(&rig, "PUT", "/v1/sandboxes/i0000000000000000000z/budget", rig.keys.tenant, "{\"wall_s\":5}", 404, NULL);
+	rig_expect_id(&rig, "PUT", "/v1/sandboxes/*/budget", sandbox, rig.stranger, "{\"wall_s\":5}", 404, NULL);
+	rig_expect_id(&rig, "PUT", "/v1/sandboxes/*/budget", sandbox, rig.keys.tenant, "{\"wall\":5}", 400, "INVALID_ARGUMENT");
+}
+END_TEST
+
 START_TEST(what_is_wrong_is_named)
 {
 	rig_expect(&rig, "GET", "/v1/usage?by=nothing", rig.keys.tenant, NULL, 400, "INVALID_ARGUMENT");
@@ -185,6 +203,7 @@ int main(void)
 	tcase_add_test(tcase, everybody_sees_what_is_his);
 	tcase_add_test(tcase, lost_time_has_its_owner);
 	tcase_add_test(tcase, what_is_wrong_is_named);
+	tcase_add_test(tcase, a_budget_that_is_none_is_named);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
 }

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * PUT /v1/sandboxes/{id}/budget: what a sandbox may use, changed while it lives.
+ */
+#include "server/api.h"
+#include "server/request.h"
+#include "server/shell.h"
+
+void api_sandbox_budget(struct api_request *req)
+{
+	struct fleet_event event = { .type = FLEET_SET_BUDGET };
+	struct budget budget = { .cpu_us = 0 };
+	json_t *body = api_json(req);
+	struct err err = ERR_NULL;
+
+	if (!body)
+		return;
+	(void)request_budget(body, "", &budget, &err);
+	json_decref(body);
+	if (err_is_set(&err)) {
+		api_fail(req, &err);
+	} else if (!api_sandbox_is_own(req, req->params[0])) {
+		api_sandbox_not_found(req);
+	} else {
+		event.set_network.request = api_await(req, api_sandbox_on_changed);
+		event.set_network.sandbox = req->params[0];
+		event.set_network.budget = &budget;
+		shell_step(req->server->shell, &event, NULL, NULL, NULL);
+	}
+}
