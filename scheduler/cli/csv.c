@@ -21,6 +21,21 @@ static void put_cell(const char *text)
 	(void) putchar('"');
 }
 
+/* As list_member(), but with every digit that the API gave: tables are for people, this is for sums. */
+static const char *exact_member(const json_t *object, const char *path, char *buf, size_t size)
+{
+	const char *dot = strchr(path, '.');
+	const json_t *value;
+	char outer[32];
+
+	(void) snprintf(outer, sizeof(outer), "%.*s", dot ? (int) (dot - path) : 0, path);
+	value = json_object_get(dot ? json_object_get(object, outer) : object, dot ? dot + 1 : path);
+	if (!json_is_real(value))
+		return list_member(object, path, buf, size);
+	(void) snprintf(buf, size, "%.9g", json_real_value(value));
+	return buf;
+}
+
 static void put_csv(const json_t *list, const char *const *members, size_t n)
 {
 	json_t *element;
@@ -35,7 +50,7 @@ static void put_csv(const json_t *list, const char *const *members, size_t n)
 
 			if (i)
 				(void) putchar(',');
-			put_cell(list_member(element, members[i], text, sizeof(text)));
+			put_cell(exact_member(element, members[i], text, sizeof(text)));
 		}
 		(void) printf("\r\n");
 	}

@@ -140,10 +140,27 @@ static void print_product(const json_t *answer)
 	}
 }
 
+/* One row a stage; what holds for all of them stands in each, what is missing too. */
+static const char *const columns[] = { "stage", "attempts", "ok", "failed", "saved", "skipped", "success", "low", "high", "p50_ms", "p90_ms",
+	"p95_ms", "p99_ms", "product", "product_low", "product_high", "from", "as_of", "complete", "dropped" };
+
+static int print_rows(const json_t *answer, enum output form)
+{
+	static const char *const shared[] = { "product", "product_low", "product_high", "from", "as_of", "complete", "dropped" };
+	json_t *stage;
+	size_t k;
+
+	json_array_foreach(json_object_get(answer, "stages"), k, stage)
+		for (size_t i = 0; i < ARRAY_LEN(shared); i++)
+			(void) json_object_set(stage, shared[i], json_object_get(answer, shared[i]));
+	return list_rows(json_object_get(answer, "stages"), columns, ARRAY_LEN(columns), form);
+}
+
 int stages(struct cli *cli, const struct command *command, int argc, char **argv)
 {
 	struct wish wish = { .all = false };
 	struct failure failure = { 0 };
+	enum output form = OUTPUT_TEXT;
 	json_t *answer = NULL;
 	char *query;
 	const struct arg args[] = {
@@ -159,6 +176,7 @@ int stages(struct cli *cli, const struct command *command, int argc, char **argv
 		{ "memory", 0, ARG_SIZE_MIB, &wish.memory_mib, "SIZE", "Only starts with this memory, as in 512M or 2G." },
 		{ "what-if", 0, ARG_STRING, &wish.what_if, "STAGE:SUCCESS",
 			"What the whole would be if one stage had this success, as in vmm:0.999." },
+		ARG_OUTPUT_ROW(&form),
 	};
 	enum args_result r = args_parse(cli, command, args, ARRAY_LEN(args), &argc, argv);
 	int status;
@@ -167,6 +185,7 @@ int stages(struct cli *cli, const struct command *command, int argc, char **argv
 		return r == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
 	if (argc != 1)
 		return args_complain(command, "no arguments are taken");
+	cli->json = form == OUTPUT_JSON;
 	query = query_of(&wish);
 	status = query ? api_get(cli, &answer, &failure, "/v1/stages?%s", query) : -1;
 	if (!query)
@@ -176,8 +195,12 @@ int stages(struct cli *cli, const struct command *command, int argc, char **argv
 		return print_failure(cli, "cannot show the stages", &failure);
 	if (cli->json)
 		return print_json(answer);
-	status = table_print(table_of(json_object_get(answer, "stages")));
-	print_product(answer);
+	if (form == OUTPUT_TEXT) {
+		status = table_print(table_of(json_object_get(answer, "stages")));
+		print_product(answer);
+	} else {
+		status = print_rows(answer, form);
+	}
 	json_decref(answer);
 	return status;
 }
