@@ -716,5 +716,5 @@ int main(void)
 	suite_add_tcase(suite, life);
 	suite_add_tcase(suite, failures);
 	suite_add_tcase(suite, restarts);
-	return suite_run(suite);
+	return rig_suite_run(suite);
 }

@@ -368,5 +368,5 @@ int main(void)
 	tcase_set_timeout(tcase, 1500);
 	tcase_add_test(tcase, two_begin_as_one_and_go_on_without_it);
 	suite_add_tcase(suite, tcase);
-	return suite_run_kvm(suite);
+	return rig_suite_run_kvm(suite);
 }

@@ -217,5 +217,5 @@ int main(void)
 	tcase_add_loop_test(tcase, an_agent_that_is_killed_meanwhile_leaves_none, 0, 2);
 	tcase_add_test(tcase, what_one_desired_set_lacks_stays);
 	suite_add_tcase(suite, tcase);
-	return suite_run(suite);
+	return rig_suite_run(suite);
 }

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "lib/loop.h"
+#include "lib/suite.h"
 #include "wire/check.h"
 #include "wire/dispatch.h"
 
@@ -415,14 +416,20 @@ void rig_set_image(struct rig *rig, const char *mode)
 		(void)snprintf(rig->digest + 7 + 2 * i, 3, "%02x", sum[i]);
 }
 
+#define RIG_PREFIX "croft-node-"
+
+static const char *rig_place(void)
+{
+	return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+}
+
 void rig_init(struct rig *rig)
 {
 	struct err err = ERR_NULL;
 
 	memset(rig, 0, sizeof(*rig));
 	rig->epoch = 1;
-	(void)snprintf(rig->dir, sizeof(rig->dir), "%s/croft-node.XXXXXX",
-		access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+	(void)snprintf(rig->dir, sizeof(rig->dir), "%s/" RIG_PREFIX "%d.XXXXXX", rig_place(), (int)getppid());
 	ck_assert_ptr_nonnull(mkdtemp(rig->dir));
 	(void)snprintf(rig->state, sizeof(rig->state), "%.60s/state", rig->dir);
 	(void)snprintf(rig->cache, sizeof(rig->cache), "%.60s/cache", rig->dir);
@@ -738,28 +745,77 @@ const struct stage_record *rig_stage(struct rig *rig, const char *sandbox, enum 
 	return NULL;
 }
 
-pid_t rig_find_vmm(struct rig *rig)
+/* A process with `text` in its command line, and of this name; NULL: of any. 0: none. */
+static pid_t find_process(const char *name, const char *text)
 {
 	DIR *proc = opendir("/proc");
 	struct dirent *entry;
 	pid_t found = 0;
 
 	while (proc && !found && (entry = readdir(proc))) {
-		CLEANUP_FREE char *text = NULL;
+		CLEANUP_FREE char *line = NULL;
 		char path[300];
 		size_t size = 0;
 
 		(void)snprintf(path, sizeof(path), "/proc/%s/cmdline", entry->d_name);
-		if (!isdigit((unsigned char)entry->d_name[0]) ||
-			file_read(path, 4096, &text, &size) < 0)
+		if (!isdigit((unsigned char)entry->d_name[0]) || file_read(path, 4096, &line, &size) < 0)
 			continue;
-		if (size > 0 && !strcmp(text, "croft-vmm") &&
-			memmem(text, size, rig->run, strlen(rig->run)))
+		if (size > 0 && (!name || !strcmp(line, name)) && memmem(line, size, text, strlen(text)))
 			found = (pid_t)strtol(entry->d_name, NULL, 10);
 	}
 	if (proc)
 		(void)closedir(proc);
 	return found;
+}
+
+pid_t rig_find_vmm(struct rig *rig)
+{
+	return find_process("croft-vmm", rig->run);
+}
+
+/* Agent and VMMs have the directory in their command lines. */
+static void clear_away(const char *dir)
+{
+	pid_t pid;
+
+	for (int i = 0; i < 1000 && (pid = find_process(NULL, dir)) > 0; i++) {
+		(void)kill(pid, SIGKILL);
+		(void)usleep(1000); /* it is nobody's child: there is nothing to wait for */
+	}
+	(void)dir_remove(dir);
+}
+
+/* In the runner, whose children the tests were. */
+static void clear_all(void)
+{
+	DIR *dir = opendir(rig_place());
+	struct dirent *entry;
+	char prefix[64], path[PATH_MAX];
+
+	(void)snprintf(prefix, sizeof(prefix), RIG_PREFIX "%d.", (int)getpid());
+	while (dir && (entry = readdir(dir)))
+		if (!strncmp(entry->d_name, prefix, strlen(prefix))) {
+			(void)snprintf(path, sizeof(path), "%s/%s", rig_place(), entry->d_name);
+			clear_away(path);
+		}
+	if (dir)
+		(void)closedir(dir);
+}
+
+int rig_suite_run(Suite *suite)
+{
+	int status = suite_run(suite);
+
+	clear_all();
+	return status;
+}
+
+int rig_suite_run_kvm(Suite *suite)
+{
+	int status = suite_run_kvm(suite);
+
+	clear_all();
+	return status;
 }
 
 unsigned int rig_count_files(const char *path)

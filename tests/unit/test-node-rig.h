@@ -82,6 +82,10 @@ struct rig {
 	char *extra[16]; /* further arguments of the agent */
 };
 
+/* As suite_run(); what tests left that failed in the middle, directories and processes, is cleared away. */
+int rig_suite_run(Suite *suite);
+int rig_suite_run_kvm(Suite *suite);
+
 void rig_init(struct rig *rig);
 void rig_deinit(struct rig *rig);
 /* The image that sandboxes of this rig boot: its first line says what the stub VMM is to do. */

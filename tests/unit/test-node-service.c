@@ -955,5 +955,5 @@ int main(void)
 	tcase_add_loop_test(tcase, a_stream_reaches_the_gateway_or_says_why_not, 0, 3);
 	suite_add_tcase(suite, tcase);
 	suite_add_tcase(suite, canary);
-	return suite_run(suite);
+	return rig_suite_run(suite);
 }
