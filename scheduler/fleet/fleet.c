@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "fleet/age.h"
 #include "fleet/internal.h"
 
 int fleet_new(struct fleet **ret, const struct fleet_config *config)
@@ -96,36 +97,6 @@ static void load_sandbox(struct fleet *fleet, const struct sandbox_record *from)
 }
 
 /* Deadlines begin anew: what this process did not see cannot be held against anybody. */
-/* Of two lists that were read by id: who pages through them does it by when they were made. */
-static int by_age(const void *a, const void *b)
-{
-	const struct sandbox *const *x = a, *const *y = b;
-
-	return ((*x)->record.created_us > (*y)->record.created_us) - ((*x)->record.created_us < (*y)->record.created_us);
-}
-
-static void sort_sandboxes(struct fleet *fleet)
-{
-	struct sandbox *sandbox, **list;
-	size_t n = 0;
-
-	TAILQ_FOREACH(sandbox, &fleet->all_sandboxes, in_all)
-		n++;
-	list = calloc(n + 1, sizeof(struct sandbox *));
-	if (!list) {
-		fleet->out->no_memory = true;
-		return;
-	}
-	n = 0;
-	TAILQ_FOREACH(sandbox, &fleet->all_sandboxes, in_all)
-		list[n++] = sandbox;
-	qsort(list, n, sizeof(*list), by_age);
-	TAILQ_INIT(&fleet->all_sandboxes);
-	for (size_t i = 0; i < n; i++)
-		TAILQ_INSERT_TAIL(&fleet->all_sandboxes, list[i], in_all);
-	free(list);
-}
-
 static void loaded(struct fleet *fleet)
 {
 	struct sandbox *sandbox, *next;
@@ -133,8 +104,8 @@ static void loaded(struct fleet *fleet)
 	struct err err = ERR_NULL;
 
 	fleet->loaded = true;
-	sort_sandboxes(fleet);
-	fleet_snapshots_sort(fleet);
+	if (!AGE_SORT(&fleet->all_sandboxes, sandbox) || !AGE_SORT(&fleet->all_snapshots, snapshot))
+		fleet->out->no_memory = true;
 	TAILQ_FOREACH (node, &fleet->all_nodes, in_all)
 		fleet_drain_arm(fleet, node);
 	fleet_learn_loaded(fleet);

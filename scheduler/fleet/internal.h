@@ -437,7 +437,6 @@ void fleet_snapshot_give_up(struct fleet *fleet, struct snapshot *snapshot, cons
 void fleet_snapshot_answer(struct fleet *fleet, struct snapshot *snapshot, const struct err *err);
 
 /* ---- snapshot-node.c ---- */
-void fleet_snapshots_sort(struct fleet *fleet); /* by when they were made */
 void fleet_snapshot_load(struct fleet *fleet, const struct snapshot_record *from, const struct fleet_quota *quota);
 void fleet_snapshots_loaded(struct fleet *fleet);
 void fleet_snapshot_reported(struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report);

@@ -35,35 +35,6 @@ void fleet_snapshot_load(struct fleet *fleet, const struct snapshot_record *from
 		fleet_snapshot_attach(fleet, snapshot, node);
 }
 
-static int by_age(const void *a, const void *b)
-{
-	const struct snapshot *const *x = a, *const *y = b;
-
-	return ((*x)->record.created_us > (*y)->record.created_us) - ((*x)->record.created_us < (*y)->record.created_us);
-}
-
-void fleet_snapshots_sort(struct fleet *fleet)
-{
-	struct snapshot *snapshot, **list;
-	size_t n = 0;
-
-	TAILQ_FOREACH(snapshot, &fleet->all_snapshots, in_all)
-		n++;
-	list = calloc(n + 1, sizeof(struct snapshot *));
-	if (!list) {
-		fleet->out->no_memory = true;
-		return;
-	}
-	n = 0;
-	TAILQ_FOREACH(snapshot, &fleet->all_snapshots, in_all)
-		list[n++] = snapshot;
-	qsort(list, n, sizeof(*list), by_age);
-	TAILQ_INIT(&fleet->all_snapshots);
-	for (size_t i = 0; i < n; i++)
-		TAILQ_INSERT_TAIL(&fleet->all_snapshots, list[i], in_all);
-	free(list);
-}
-
 static void node_is_gone(struct fleet *fleet, struct snapshot *snapshot)
 {
 	struct err err = ERR_NULL;

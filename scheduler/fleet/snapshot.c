@@ -16,6 +16,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "fleet/age.h"
 #include "fleet/internal.h"
 
 #define RESEND_DOUBLINGS 3
@@ -488,22 +489,10 @@ const struct snapshot_record *fleet_snapshot_named(const struct fleet *fleet, co
 	return NULL;
 }
 
-static const struct snapshot *first_after(const struct fleet *fleet, const char *after, int64_t after_us)
-{
-	const struct snapshot *snapshot = *after ? fleet_snapshot_find(fleet, after) : NULL;
-
-	if (snapshot)
-		return TAILQ_NEXT(snapshot, in_all);
-	snapshot = TAILQ_FIRST(&fleet->all_snapshots);
-	while (*after && snapshot && snapshot->record.created_us < after_us)
-		snapshot = TAILQ_NEXT(snapshot, in_all);
-	return snapshot;
-}
-
 size_t fleet_snapshot_list(const struct fleet *fleet, const char *tenant, const char *after, int64_t after_us,
 	char (*ret)[ID_SIZE], size_t max)
 {
-	const struct snapshot *snapshot = first_after(fleet, after, after_us);
+	const struct snapshot *snapshot = AGE_NEXT(&fleet->all_snapshots, *after ? fleet_snapshot_find(fleet, after) : NULL, *after ? after_us : 0);
 	size_t n = 0;
 
 	for (; snapshot && n < max; snapshot = TAILQ_NEXT(snapshot, in_all))

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "fleet/age.h"
 #include "fleet/internal.h"
 #include "place/capacity.h"
 
@@ -62,24 +63,10 @@ const char *fleet_sandbox_node(const struct fleet *fleet, const char *id, uint64
 	return sandbox->node->record.id;
 }
 
-/* Finds the place to go on from; the end when `after` is gone (it may have ended between two calls): then the
- * list begins again, and a caller that pages sees some twice rather than missing any. */
-static const struct sandbox *first_after(const struct fleet *fleet, const char *after, int64_t after_us)
-{
-	const struct sandbox *sandbox = *after ? fleet_sandbox_find(fleet, after) : NULL;
-
-	if (sandbox)
-		return TAILQ_NEXT(sandbox, in_all);
-	sandbox = TAILQ_FIRST(&fleet->all_sandboxes);
-	while (*after && sandbox && sandbox->record.created_us < after_us)
-		sandbox = TAILQ_NEXT(sandbox, in_all);
-	return sandbox;
-}
-
 size_t fleet_sandbox_list(const struct fleet *fleet, const char *tenant, const char *after, int64_t after_us,
 	char (*ret)[ID_SIZE], size_t max)
 {
-	const struct sandbox *sandbox = first_after(fleet, after, after_us);
+	const struct sandbox *sandbox = AGE_NEXT(&fleet->all_sandboxes, *after ? fleet_sandbox_find(fleet, after) : NULL, *after ? after_us : 0);
 	size_t n = 0;
 
 	for (; sandbox && n < max; sandbox = TAILQ_NEXT(sandbox, in_all)) {
