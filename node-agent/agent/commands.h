@@ -10,6 +10,7 @@
 int command_doctor(const struct agent_options *options, int argc, char **argv);
 int command_join(const struct agent_options *options, int argc, char **argv);
 int command_run(const struct agent_options *options, int argc, char **argv);
+int command_endpoints(const struct agent_options *options, int argc, char **argv);
 int command_status(const struct agent_options *options, int argc, char **argv);
 int command_usage(const struct agent_options *options, int argc, char **argv);
 

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "wire/messages.h"
 
 #define FILE_SIZE_MAX (64 * 1024)
 #define TOKEN_HEAD "# croft join token"
@@ -69,10 +70,20 @@ static int add_addresses(const struct parse *parse, const char *scheme, char *li
 static int set_row(const struct parse *parse, const char *key, char *value, unsigned int line,
 	struct err *reterr)
 {
-	if (!strcmp(key, "scheduler"))
-		return add_addresses(parse, "tcp://", value, line, reterr);
-	if (!strcmp(key, "scheduler_tls"))
-		return add_addresses(parse, "tls://", value, line, reterr);
+	static const struct {
+		const char *key, *scheme;
+		bool is_own;
+	} addresses[] = { { "scheduler", "tcp://", true }, { "scheduler_tls", "tls://", true },
+		{ "scheduler_told", "tcp://", false }, { "scheduler_told_tls", "tls://", false } };
+
+	for (size_t i = 0; i < ARRAY_LEN(addresses); i++)
+		if (!strcmp(key, addresses[i].key)) {
+			int r = add_addresses(parse, addresses[i].scheme, value, line, reterr);
+
+			if (addresses[i].is_own)
+				parse->scheduler->n_own = parse->scheduler->n_addresses;
+			return r;
+		}
 	for (size_t i = 0; i < parse->n_rows; i++) {
 		const struct row *row = &parse->rows[i];
 
@@ -127,7 +138,76 @@ static int check_scheduler(const struct scheduler_address *scheduler, struct err
 
 	if (r == 0 && *scheduler->next_key)
 		r = curve_key_check(scheduler->next_key, reterr);
+	if (r == 0 && *scheduler->old_key)
+		r = curve_key_check(scheduler->old_key, reterr);
 	return r;
+}
+
+/* ---- where to, and with which key ---- */
+
+static unsigned int list_keys(const struct scheduler_address *scheduler, const char *ret[static 3])
+{
+	unsigned int n = 0;
+
+	ret[n++] = scheduler->key;
+	if (*scheduler->next_key)
+		ret[n++] = scheduler->next_key;
+	if (*scheduler->old_key)
+		ret[n++] = scheduler->old_key;
+	return n;
+}
+
+unsigned int scheduler_n_targets(const struct scheduler_address *scheduler)
+{
+	const char *keys[3];
+
+	return scheduler->n_addresses * list_keys(scheduler, keys);
+}
+
+const char *scheduler_target(const struct scheduler_address *scheduler, unsigned int n, const char **ret_key)
+{
+	const char *keys[3];
+	unsigned int n_keys = list_keys(scheduler, keys);
+
+	*ret_key = keys[n / scheduler->n_addresses % n_keys];
+	return scheduler->addresses[n % scheduler->n_addresses];
+}
+
+static bool has_address(const struct scheduler_address *scheduler, const char *address)
+{
+	for (unsigned int i = 0; i < scheduler->n_addresses; i++)
+		if (!strcmp(scheduler->addresses[i], address))
+			return true;
+	return false;
+}
+
+bool scheduler_learn(struct scheduler_address *mine, const struct link_set *told, const char *used_key)
+{
+	struct scheduler_address next = *mine;
+	bool is_next = *mine->next_key && !strcmp(told->key, mine->next_key);
+
+	if (!is_next && strcmp(told->key, mine->key) != 0)
+		return false; /* nobody who has a key of ours says so without having been announced */
+	if (is_next) {
+		memcpy(next.old_key, mine->key, sizeof(next.old_key));
+		memcpy(next.key, mine->next_key, sizeof(next.key));
+		memset(next.next_key, 0, sizeof(next.next_key));
+	}
+	if (!strcmp(used_key, next.key)) {
+		if (!*next.next_key && *told->next_key && curve_key_check(told->next_key, NULL) == 0)
+			memcpy(next.next_key, told->next_key, sizeof(next.next_key));
+		if (strcmp(told->old_key, next.old_key) != 0)
+			memset(next.old_key, 0, sizeof(next.old_key)); /* served no more, and nobody's then */
+	}
+	next.n_addresses = next.n_own;
+	memset(next.addresses[next.n_own], 0, sizeof(next.addresses) - next.n_own * sizeof(next.addresses[0]));
+	for (unsigned int i = 0; i < told->n_endpoints && next.n_addresses < SCHEDULERS_MAX; i++)
+		if (!has_address(&next, told->endpoints[i]))
+			memcpy(next.addresses[next.n_addresses++], told->endpoints[i], ADDRESS_SIZE);
+	if (!memcmp(&next, mine, sizeof(next)))
+		return false;
+	*mine = next;
+	return true;
 }
 
 int identity_read(const char *state, struct identity *ret, struct err *reterr)
@@ -138,7 +218,8 @@ int identity_read(const char *state, struct identity *ret, struct err *reterr)
 		{ "key_file", id.key_file, sizeof(id.key_file), true },
 		{ "scheduler_key", id.scheduler.key, sizeof(id.scheduler.key), true },
 		{ "scheduler_next_key", id.scheduler.next_key, sizeof(id.scheduler.next_key),
-			false } };
+			false },
+		{ "scheduler_old_key", id.scheduler.old_key, sizeof(id.scheduler.old_key), false } };
 	CLEANUP_FREE char *text = NULL;
 	char path[PATH_MAX];
 	const struct parse parse = { .file = path,
@@ -175,11 +256,12 @@ int identity_write(const char *state, const struct identity *id, struct err *ret
 
 	used = (size_t)snprintf(text, sizeof(text),
 		NODE_HEAD
-		"\nnode = %s\npool = %s\nkey_file = %s\nscheduler_key = %s\nscheduler_next_key = %s\n",
-		id->node, id->pool, id->key_file, id->scheduler.key, id->scheduler.next_key);
+		"\nnode = %s\npool = %s\nkey_file = %s\nscheduler_key = %s\nscheduler_next_key = %s\n"
+		"scheduler_old_key = %s\n",
+		id->node, id->pool, id->key_file, id->scheduler.key, id->scheduler.next_key, id->scheduler.old_key);
 	for (unsigned int i = 0; i < id->scheduler.n_addresses; i++)
-		used += (size_t)snprintf(text + used, sizeof(text) - used, "scheduler%s = %s\n",
-			strncmp(id->scheduler.addresses[i], "tls", 3) ? "" : "_tls", id->scheduler.addresses[i]);
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "scheduler%s%s = %s\n",
+			i < id->scheduler.n_own ? "" : "_told", strncmp(id->scheduler.addresses[i], "tls", 3) ? "" : "_tls", id->scheduler.addresses[i]);
 	(void)snprintf(path, sizeof(path), "%s/node", state);
 	r = file_replace(path, text, used, 0600);
 	if (r < 0)
@@ -198,6 +280,7 @@ int join_token_read(const char *file, int64_t now_us, struct join_token *ret, st
 		{ "scheduler_key", token.scheduler.key, sizeof(token.scheduler.key), true },
 		{ "scheduler_next_key", token.scheduler.next_key, sizeof(token.scheduler.next_key),
 			false },
+		{ "scheduler_old_key", token.scheduler.old_key, sizeof(token.scheduler.old_key), false },
 		{ "pool", token.pool, sizeof(token.pool), false },
 		{ "expires", expires, sizeof(expires), false } };
 	const struct parse parse = { .file = file,

@@ -7,7 +7,7 @@
  *   # croft join token                       # croft node
  *   scheduler = tcp://host:7281[,tcp://...]  node = <id>
  *   scheduler_tls = tls://host:443[,...]     pool = <name>
- *   scheduler_key = <Z85>
+ *   scheduler_key = <Z85>                    scheduler_old_key, scheduler_told[_tls] = ...
  *   scheduler_next_key = <Z85>               key_file = node-<token id>.key
  *   token_id = <id>                          scheduler = ...
  *   token_public = <Z85>                     scheduler_key = ...
@@ -35,9 +35,20 @@
 struct scheduler_address {
 	char addresses[SCHEDULERS_MAX][ADDRESS_SIZE]; /* "tcp://..." and "tls://..." */
 	unsigned int n_addresses;
+	unsigned int n_own; /* the first ones: of the token or set here; the others were told by the scheduler */
 	char key[KEY_Z85_SIZE];
 	char next_key[KEY_Z85_SIZE]; /* empty: none */
+	char old_key[KEY_Z85_SIZE];  /* likewise; served until an overlap is over */
 };
+
+/* Pairs of address and key, the likeliest first. */
+unsigned int scheduler_n_targets(const struct scheduler_address *scheduler);
+const char *scheduler_target(const struct scheduler_address *scheduler, unsigned int n, const char **ret_key);
+
+struct link_set;
+/* What a welcome over a link with `used_key` tells, as far as it is to be believed: a key that was known as the next one, a next
+ * one that comes with the present one while none is known, addresses behind our own. False: nothing is new. */
+bool scheduler_learn(struct scheduler_address *mine, const struct link_set *told, const char *used_key);
 
 struct identity {
 	char node[ID_SIZE];

@@ -147,14 +147,12 @@ static void on_state(enum dealer_state state, void *user)
 
 static int dial(struct joining *joining, struct err *reterr)
 {
-	const struct scheduler_address *to = &joining->to;
 	const struct dealer_handler handler = { .on_message = on_message, .on_state = on_state };
 	struct dealer_config config = { .keys = joining->token->keys, .backoff_max_usec = 2 * USEC_PER_SEC };
-	bool next_key = *to->next_key && joining->target / to->n_addresses % 2;
+	const char *key, *address = scheduler_target(&joining->to, joining->target, &key);
 
-	(void)snprintf(config.server_key, sizeof(config.server_key), "%s",
-		next_key ? to->next_key : to->key);
-	transport_point(joining->transport, to->addresses[joining->target % to->n_addresses], &config);
+	(void)snprintf(config.server_key, sizeof(config.server_key), "%s", key);
+	transport_point(joining->transport, address, &config);
 	return dealer_new(
 		&joining->dealer, joining->base, joining->zmq, &config, &handler, joining, reterr);
 }
@@ -163,7 +161,6 @@ static void on_next(evutil_socket_t fd, short what, void *user)
 {
 	struct timeval tv = { .tv_sec = TRY_SEC };
 	struct joining *joining = user;
-	const struct scheduler_address *to = &joining->to;
 
 	(void)fd, (void)what;
 	(void)evtimer_add(joining->next, &tv);
@@ -171,7 +168,7 @@ static void on_next(evutil_socket_t fd, short what, void *user)
 		send_enroll(joining); /* the first may be lost; the second is the same enrolment */
 		return;
 	}
-	if (to->n_addresses == 1 && !*to->next_key)
+	if (scheduler_n_targets(&joining->to) == 1)
 		return;
 	dealer_free(TAKE(joining->dealer));
 	joining->target++;

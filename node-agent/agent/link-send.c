@@ -5,6 +5,7 @@
 #include "agent/link-send.h"
 
 #include <event2/event.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "agent/message.h"
@@ -59,7 +60,11 @@ bool link_send(struct link *link, Croft__Envelope *envelope, const struct trace 
 
 bool link_send_hello(struct link *link, const struct hello *hello)
 {
-	return SEND_ENCODED(link, hello_encode(hello), HELLO, hello, NULL);
+	struct hello full = *hello; /* borrowed but for this */
+
+	(void)snprintf(full.server_key, sizeof(full.server_key), "%s", link->used_key);
+	(void)snprintf(full.next_key, sizeof(full.next_key), "%s", link->agent->identity.scheduler.next_key);
+	return SEND_ENCODED(link, hello_encode(&full), HELLO, hello, NULL);
 }
 
 bool link_send_heartbeat(struct link *link, const struct heartbeat *heartbeat)

@@ -18,6 +18,8 @@ struct link {
 	struct dealer *dealer;
 	struct transport *transport;
 	struct scheduler_address to; /* of link.transport's kind */
+	char used_key[KEY_Z85_SIZE]; /* the scheduler's, of the present attempt */
+	struct event *relink;        /* with a set that was stored */
 	unsigned int target;       /* index of address and key that is tried */
 	unsigned int silent_turns; /* of the rotation timer, not connected */
 	struct event *rotate;

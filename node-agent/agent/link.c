@@ -23,6 +23,9 @@
 #define ROTATE_TURNS 5               /* not connected for so many: the next address is tried */
 #define ACK_USEC (10 * USEC_PER_SEC) /* telemetry not acknowledged for so long is sent again */
 #define SMALL (4u * 1024u)
+/* Behind a new set of keys: a fleet that does so at once would stand in its own way. */
+#define RELINK_USEC_MIN USEC_PER_SEC
+#define RELINK_USEC (10 * USEC_PER_SEC)
 #define LARGE ENDPOINT_FRAME_MAX
 #define LANE (CREDIT_FRAME_MAX + 1024u)
 
@@ -47,12 +50,46 @@ static bool is_stale(const struct link *link, const struct envelope_head *head)
 
 /* ---- handlers: decode, feed ---- */
 
+/* Stored before it is used, and told by the hello of another link: soon, but not the whole fleet at once. */
+static void learn(struct link *link, const struct link_set *told)
+{
+	struct agent *agent = link->agent;
+	struct identity mine = agent->identity;
+	struct scheduler_address to;
+	struct timeval tv = { .tv_sec = 0 };
+	struct err err = ERR_NULL;
+	int64_t pause;
+
+	if (!*told->key || !scheduler_learn(&mine.scheduler, told, link->used_key))
+		return;
+	to = mine.scheduler;
+	if (transport_choose(agent->options, &to, &err) < 0 || identity_write(agent->options->state, &mine, &err) < 0) {
+		log_failure(LOG_LEVEL_WARN, "the scheduler's new keys and addresses were not stored", &err, NULL);
+		return;
+	}
+	log_info("keys and addresses of the scheduler are stored", "key", mine.scheduler.key, "next_key",
+		mine.scheduler.next_key, "addresses", LOG_NUM(mine.scheduler.n_addresses));
+	if (!strcmp(mine.scheduler.key, agent->identity.scheduler.key) &&
+		!strcmp(mine.scheduler.next_key, agent->identity.scheduler.next_key))
+		pause = 0; /* addresses alone are for the next time */
+	else
+		pause = RELINK_USEC_MIN + (int64_t)rng_below(&agent->rng, RELINK_USEC);
+	agent->identity = mine;
+	link->to = to;
+	link->target = 0;
+	tv.tv_sec = pause / USEC_PER_SEC;
+	tv.tv_usec = pause % USEC_PER_SEC;
+	if (pause)
+		(void)evtimer_add(link->relink, &tv);
+}
+
 static int on_welcome(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
 	struct err *reterr)
 {
 	struct sv_event event = { .type = SV_EV_WELCOME };
 	struct link *link = call;
 	struct welcome welcome;
+	struct link_set told;
 	int r = welcome_decode(envelope->welcome, &welcome, reterr);
 
 	if (r < 0)
@@ -70,6 +107,8 @@ static int on_welcome(void *call, const struct envelope_head *head, const Croft_
 		agent_node_event(link->agent, "link-up", "", "", NULL);
 	}
 	spool_welcome(link->agent->spool, welcome.telemetry_acked);
+	if (envelope->welcome->link && link_set_decode(envelope->welcome->link, &told, NULL) == 0)
+		learn(link, &told);
 	feed(link, &event, head);
 	images_link_up(link->agent->images);
 	link_pump_telemetry(link);
@@ -448,6 +487,8 @@ static void on_state(enum dealer_state state, void *user)
 		went_down(link);
 		break;
 	case DEALER_DOWN:
+		if (!link->is_up)
+			link->silent_turns = ROTATE_TURNS; /* nobody there, or nobody who has this key: not the same once more */
 		went_down(link);
 		break;
 	}
@@ -455,20 +496,17 @@ static void on_state(enum dealer_state state, void *user)
 
 static unsigned int n_targets(const struct link *link)
 {
-	const struct scheduler_address *to = &link->to;
-
-	return to->n_addresses * (*to->next_key ? 2 : 1);
+	return scheduler_n_targets(&link->to);
 }
 
 static int dial(struct link *link, struct err *reterr)
 {
-	const struct scheduler_address *to = &link->to;
 	const struct dealer_handler handler = { .on_message = on_message, .on_state = on_state };
-	const char *address = to->addresses[link->target % to->n_addresses];
+	const char *key, *address = scheduler_target(&link->to, link->target, &key);
 	struct dealer_config config = { .keys = link->agent->keys };
 
-	(void)snprintf(config.server_key, sizeof(config.server_key), "%s",
-		link->target / to->n_addresses % 2 ? to->next_key : to->key);
+	(void)snprintf(config.server_key, sizeof(config.server_key), "%s", key);
+	memcpy(link->used_key, config.server_key, sizeof(link->used_key));
 	transport_point(link->transport, address, &config);
 	log_info("dialling the scheduler", "address", address);
 	return dealer_new(&link->dealer, link->agent->base, link->agent->zmq, &config, &handler,
@@ -536,6 +574,22 @@ static void on_reconnect(evutil_socket_t fd, short what, void *user)
 	link->dealer = NULL;
 }
 
+/* The stored set's first pair; what does not answer falls back to the others. */
+static void on_relink(evutil_socket_t fd, short what, void *user)
+{
+	struct link *link = user;
+	struct err err = ERR_NULL;
+
+	(void)fd, (void)what;
+	went_down(link);
+	dealer_free(link->dealer);
+	link->dealer = NULL;
+	link->target = 0;
+	link->silent_turns = 0;
+	if (dial(link, &err) < 0)
+		log_failure(LOG_LEVEL_WARN, "cannot dial", &err, NULL);
+}
+
 int link_new(struct link **ret, struct agent *agent, struct err *reterr)
 {
 	struct link *link = calloc(1, sizeof(*link));
@@ -550,6 +604,7 @@ int link_new(struct link **ret, struct agent *agent, struct err *reterr)
 	link->rotate = evtimer_new(agent->base, on_turn, link);
 	link->telemetry = evtimer_new(agent->base, on_telemetry_time, link);
 	link->reconnect = evtimer_new(agent->base, on_reconnect, link);
+	link->relink = evtimer_new(agent->base, on_relink, link);
 	link->epoch = agent->saved_epoch;
 	link->to = agent->identity.scheduler;
 	r = transport_choose(agent->options, &link->to, reterr);
@@ -557,7 +612,7 @@ int link_new(struct link **ret, struct agent *agent, struct err *reterr)
 		r = transport_new(&link->transport, agent->base, agent->options, reterr);
 	if (r < 0)
 		; /* said */
-	else if (!link->rotate || !link->telemetry || !link->reconnect ||
+	else if (!link->rotate || !link->telemetry || !link->reconnect || !link->relink ||
 		evtimer_add(link->rotate, &tv) < 0)
 		r = err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the link");
 	else
@@ -583,6 +638,8 @@ void link_free(struct link *link)
 		event_free(link->telemetry);
 	if (link->reconnect)
 		event_free(link->reconnect);
+	if (link->relink)
+		event_free(link->relink);
 	free(link);
 }
 

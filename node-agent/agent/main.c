@@ -21,6 +21,8 @@ static const struct command commands[] = {
 	{ "run", "", "Run the agent until SIGTERM; sandboxes outlive it.", command_run },
 	{ "doctor", "[--fix] [-o json]", "Say what of this host keeps it from being a good node; --fix sets right what is safe.",
 		command_doctor },
+	{ "endpoints", "show | set ADDRESS...", "Show or set where the scheduler is: tcp://HOST:PORT, tls://HOST:PORT.",
+		command_endpoints },
 	{ "status", "[-o json]", "Show the node and its sandboxes from the files of its state.",
 		command_status },
 	{ "usage", "[-o json]", "Show what sandboxes have used here, from the files of its state.", command_usage },
@@ -39,7 +41,7 @@ static int print_help(FILE *out, int status)
 {
 	(void)fprintf(out, "usage: croft-node COMMAND [OPTIONS]\n\n");
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-		(void)fprintf(out, "  croft-node %-7s %-20s %s\n", commands[i].name,
+		(void)fprintf(out, "  croft-node %-9s %-22s %s\n", commands[i].name,
 			commands[i].arguments, commands[i].help);
 	(void)fprintf(out,
 		"\noptions (each also CROFT_... in the environment and a key of node.conf, see croft-node(8)):\n");

@@ -146,6 +146,7 @@ int transport_choose(const struct agent_options *options, struct scheduler_addre
 	struct scheduler_address chosen = *scheduler;
 
 	chosen.n_addresses = 0;
+	memset(chosen.addresses, 0, sizeof(chosen.addresses));
 	for (unsigned int i = 0; i < scheduler->n_addresses; i++)
 		if (!strncmp(scheduler->addresses[i], scheme, strlen(scheme)))
 			memcpy(chosen.addresses[chosen.n_addresses++], scheduler->addresses[i], ADDRESS_SIZE);

@@ -62,6 +62,8 @@ struct router_config {
 	const char *address;      /* "tcp://127.0.0.1:7281"; port 0 or "*": any, see router_address() */
 	const char *zap_domain;   /* "croft"; empty: ZAP_DISABLED */
 	struct curve_keys keys;
+	const char *next_address; /* to listen on as well, with next_keys; NULL: none */
+	struct curve_keys next_keys;
 	const char *local;        /* name of an abstract unix socket to listen on as well (wire/tunnel.h); NULL: none */
 };
 int router_new(struct router **ret, struct event_base *base, void *zmq_context, const struct router_config *config,

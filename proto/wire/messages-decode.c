@@ -161,6 +161,9 @@ int hello_decode(const Croft__Hello *message, struct hello *ret, struct err *ret
 	if (!take_text(hello.cpu_class, sizeof(hello.cpu_class), message->cpu_class) ||
 		(*hello.cpu_class && !id_name_is_valid(hello.cpu_class)))
 		return refuse(reterr, "cpu_class");
+	if (!take_text(hello.server_key, sizeof(hello.server_key), message->server_key) ||
+		!take_text(hello.next_key, sizeof(hello.next_key), message->next_key))
+		return refuse(reterr, "server_key");
 	if (!take_optional_id(hello.leader.lineage, message->lineage))
 		return refuse(reterr, "lineage");
 	if (!take_optional_id(hello.leader.run, message->run))
@@ -174,6 +177,27 @@ int hello_decode(const Croft__Hello *message, struct hello *ret, struct err *ret
 		return refuse_copy(reterr, "images", r);
 	*ret = hello;
 	hello = (struct hello){ 0 };
+	return 0;
+}
+
+int link_set_decode(const Croft__LinkSet *message, struct link_set *ret, struct err *reterr)
+{
+	struct link_set set = { .n_endpoints = 0 };
+
+	if (!take_text(set.key, sizeof(set.key), message->key) ||
+		!take_text(set.next_key, sizeof(set.next_key), message->next_key) ||
+		!take_text(set.old_key, sizeof(set.old_key), message->old_key))
+		return refuse(reterr, "link.key");
+	if (message->n_endpoints > LINK_ENDPOINTS_MAX)
+		return refuse(reterr, "link.endpoints");
+	for (size_t i = 0; i < message->n_endpoints; i++) {
+		char *endpoint = set.endpoints[set.n_endpoints++];
+
+		if (!take_text(endpoint, LINK_ENDPOINT_SIZE, message->endpoints[i]) || strpbrk(endpoint, " \t\r\n,=#") ||
+			(strncmp(endpoint, "tcp://", 6) != 0 && strncmp(endpoint, "tls://", 6) != 0))
+			return refuse(reterr, "link.endpoints");
+	}
+	*ret = set;
 	return 0;
 }
 

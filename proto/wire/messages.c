@@ -386,10 +386,30 @@ Croft__Hello *hello_encode(const struct hello *hello)
 		!put_text(&to->cpu_class, hello->cpu_class) ||
 		!put_capacity(&to->capacity, &hello->capacity) ||
 		!put_failure(&to->unschedulable, &hello->unschedulable) ||
+		!put_text(&to->server_key, hello->server_key) || !put_text(&to->next_key, hello->next_key) ||
 		!put_text(&to->lineage, hello->leader.lineage) ||
 		!put_text(&to->run, hello->leader.run) ||
 		!put_images(&to->images, &to->n_images, &hello->images))
 		return DROP(to);
+	return to;
+}
+
+Croft__LinkSet *link_set_encode(const struct link_set *set)
+{
+	Croft__LinkSet *to = NEW(link_set, LinkSet);
+
+	if (!to)
+		return NULL;
+	to->endpoints = calloc(set->n_endpoints + 1, sizeof(*to->endpoints));
+	if (!to->endpoints || !put_text(&to->key, set->key) || !put_text(&to->next_key, set->next_key) ||
+		!put_text(&to->old_key, set->old_key))
+		return DROP(to);
+	for (unsigned int i = 0; i < set->n_endpoints; i++) {
+		to->endpoints[i] = strdup(set->endpoints[i]);
+		if (!to->endpoints[i])
+			return DROP(to);
+		to->n_endpoints = i + 1;
+	}
 	return to;
 }
 

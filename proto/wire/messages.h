@@ -134,6 +134,10 @@ void image_list_deinit(struct image_list *list);
 int image_list_add(struct image_list *list, const char *digest); /* 0, -EINVAL, -E2BIG, -ENOMEM */
 int image_list_copy(const struct image_list *list, struct image_list *ret);
 
+#define LINK_KEY_SIZE 41 /* as KEY_Z85_SIZE */
+#define LINK_ENDPOINTS_MAX 8
+#define LINK_ENDPOINT_SIZE 256
+
 /* instance and machine have the form of id_new(). */
 /* Whom a node obeyed last: with the epoch, enough to tell a copied scheduler from one that was started again. */
 struct leader_mark {
@@ -155,10 +159,22 @@ struct hello {
 	struct leader_mark leader; /* who had it */
 	bool pauses; /* it knows pause and resume */
 	bool snapshots; /* it knows snapshots, and specs with one */
+	char server_key[LINK_KEY_SIZE]; /* that its link was made with; "": not said */
+	char next_key[LINK_KEY_SIZE];   /* that it has stored */
 };
 void hello_deinit(struct hello *hello);
 Croft__Hello *hello_encode(const struct hello *hello);
 int hello_decode(const Croft__Hello *message, struct hello *ret, struct err *reterr);
+
+/* Beside the welcome, which the fleet makes; proto/link.proto says what a node takes of it. */
+struct link_set {
+	char key[LINK_KEY_SIZE]; /* "": not said */
+	char next_key[LINK_KEY_SIZE], old_key[LINK_KEY_SIZE]; /* "": none */
+	char endpoints[LINK_ENDPOINTS_MAX][LINK_ENDPOINT_SIZE];
+	unsigned int n_endpoints;
+};
+Croft__LinkSet *link_set_encode(const struct link_set *set);
+int link_set_decode(const Croft__LinkSet *message, struct link_set *ret, struct err *reterr);
 
 struct welcome {
 	char node[ID_SIZE];

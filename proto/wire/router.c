@@ -135,6 +135,15 @@ static int router_bind(struct router *router, struct event_base *base, const str
 		return err_set(reterr, FAIL_LISTEN_FAILED, errno, "cannot listen on %s", config->address);
 	if (zmq_getsockopt(router->socket.zmq, ZMQ_LAST_ENDPOINT, router->address, &size) < 0)
 		return err_set(reterr, FAIL_IO_FAILED, errno, "no address of the link");
+	/* a listener keeps the key that the socket had when it was bound */
+	if (config->next_address) {
+		if (zmq_setsockopt(router->socket.zmq, ZMQ_CURVE_SECRETKEY, config->next_keys.secret_key, KEY_Z85_SIZE) < 0)
+			return err_set(reterr, FAIL_CURVE_BAD_KEY, errno, "libzmq refuses the link's next secret key");
+		if (zmq_bind(router->socket.zmq, config->next_address) < 0)
+			return err_set(reterr, FAIL_LISTEN_FAILED, errno, "cannot listen on %s", config->next_address);
+		if (zmq_setsockopt(router->socket.zmq, ZMQ_CURVE_SECRETKEY, config->keys.secret_key, KEY_Z85_SIZE) < 0)
+			return err_set(reterr, FAIL_CURVE_BAD_KEY, errno, "libzmq refuses the link's secret key");
+	}
 	if (config->local) {
 		(void) snprintf(local, sizeof(local), "ipc://@%s", config->local);
 		if (zmq_bind(router->socket.zmq, local) < 0)

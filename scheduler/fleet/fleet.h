@@ -216,6 +216,7 @@ struct node_record {
 	struct node_capacity capacity; /* as last reported */
 	char version[VERSION_SIZE];
 	char cpu_class[ID_NAME_MAX + 1]; /* "": not known */
+	char server_key[41], next_key[41]; /* of this scheduler: that it came with last, and the next one that it had stored */
 	uint64_t telemetry_acked;
 	struct node_fact_entry facts[NODE_FACT_MAX_];
 	char lineage[ID_SIZE]; /* of the store under which its inventory was last settled; "": the present one */

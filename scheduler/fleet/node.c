@@ -224,7 +224,9 @@ static void take_record(struct fleet *fleet, struct node *node, const struct hel
 	bool same = capacity_is_equal(&record->capacity, &hello->capacity) &&
 		    strcmp(record->machine, hello->machine) == 0 &&
 		    strcmp(record->hostname, hello->hostname) == 0 &&
-		    strcmp(record->version, hello->version) == 0;
+		    strcmp(record->version, hello->version) == 0 &&
+		    strcmp(record->server_key, hello->server_key) == 0 &&
+		    strcmp(record->next_key, hello->next_key) == 0;
 
 	if (same)
 		return;
@@ -232,6 +234,8 @@ static void take_record(struct fleet *fleet, struct node *node, const struct hel
 	memcpy(record->machine, hello->machine, sizeof(record->machine));
 	memcpy(record->hostname, hello->hostname, sizeof(record->hostname));
 	memcpy(record->version, hello->version, sizeof(record->version));
+	memcpy(record->server_key, hello->server_key, sizeof(record->server_key));
+	memcpy(record->next_key, hello->next_key, sizeof(record->next_key));
 	fleet_node_dirty(fleet, node);
 }
 

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -140,33 +141,22 @@ static int add_endpoint(struct token_request *request, const char *text, struct 
 	return 0;
 }
 
-/* An address listened on, and this host's name where that is any address. `port` has its colon. */
-static const char *own_endpoint(const char *scheme, const char *address, const char *port, char *buf, size_t size)
-{
-	char host[65];
-
-	if (!strcmp(address, "*") || !strcmp(address, "0.0.0.0") || !strcmp(address, "::")) {
-		if (gethostname(host, sizeof(host)) < 0)
-			(void)snprintf(host, sizeof(host), "localhost");
-		host[sizeof(host) - 1] = '\0';
-		address = host;
-	}
-	(void)snprintf(buf, size, strchr(address, ':') ? "%s://[%s]%s" : "%s://%s%s", scheme, address, port);
-	return buf;
-}
-
 /* Where we listen. */
 static int add_own(const struct server *server, struct token_request *request, struct err *reterr)
 {
 	const struct options *options = server->options;
-	const char *colon = strrchr(link_address(server->link), ':');
-	char own[ENDPOINT_MAX + 1], port[8];
-	int r = add_endpoint(request, own_endpoint("tcp", options->link_address, colon ? colon : "", own, sizeof(own)), reterr);
+	const char *colon = strrchr(link_address(server->link), ':'), *address = options->link_address;
+	char own[ENDPOINT_MAX + 1];
+	int r = add_endpoint(request, link_own_endpoint("tcp", address, (unsigned int)atoi(colon ? colon + 1 : "0"), own,
+		sizeof(own)), reterr);
 
-	(void)snprintf(port, sizeof(port), ":%u", link_tls_port(server->link));
+	if (*options->link_tls_address)
+		address = options->link_tls_address;
 	if (r == 0 && link_tls_port(server->link))
-		r = add_endpoint(request, own_endpoint("tls", *options->link_tls_address ? options->link_tls_address
-			: options->link_address, port, own, sizeof(own)), reterr);
+		r = add_endpoint(request, link_own_endpoint("tls", address, link_tls_port(server->link), own, sizeof(own)), reterr);
+	if (r == 0 && *server->keys.fresh.public_key && options->link_next_port)
+		r = add_endpoint(request, link_own_endpoint("tcp", options->link_address, (unsigned int)options->link_next_port, own,
+			sizeof(own)), reterr);
 	return r;
 }
 
@@ -264,8 +254,9 @@ static char *token_file(const struct server *server, const struct token_request 
 		used += (size_t)snprintf(text + used, sizeof(text) - used, "scheduler%s = %s\n",
 			strncmp(request->endpoints[i], "tls", 3) ? "" : "_tls", request->endpoints[i]);
 	(void)snprintf(text + used, sizeof(text) - used,
-		"scheduler_key = %s\ntoken_id = %s\ntoken_public = %s\ntoken_secret = %s\npool = %s\nexpires = %s\n",
-		server->keys.public_key, request->token.id, keys->public_key, keys->secret_key,
+		"scheduler_key = %s\nscheduler_next_key = %s\nscheduler_old_key = %s\ntoken_id = %s\ntoken_public = %s\ntoken_secret = %s\npool = %s\nexpires = %s\n",
+		link_keys_newest(&server->keys)->public_key, server->keys.next,
+		*server->keys.fresh.public_key ? server->keys.served.public_key : "", request->token.id, keys->public_key, keys->secret_key,
 		request->token.pool,
 		clock_format_rfc3339(request->token.expires_us, expires, sizeof(expires)));
 	return strdup(text);

@@ -23,22 +23,37 @@
 
 #define KEY_FILE "link.key"
 
+/* The first must be there. The next key's secret is not among them: it is kept elsewhere. */
+static const char *const key_files[] = { KEY_FILE, "link.keys", "link.fresh.key" };
+
 /* ---- backup ---- */
 int backup_state(const struct options *options, const char *path, struct err *reterr)
 {
-	struct backup_file file = { .name = KEY_FILE };
+	struct backup_file files[ARRAY_LEN(key_files)];
 	char key_path[PATH_MAX];
-	char *text = NULL;
-	int r = file_read(state_path(options, KEY_FILE, key_path, sizeof(key_path)), 4096, &text,
-		&file.size);
+	size_t n = 0;
+	int r = 0;
 
+	for (size_t i = 0; i < ARRAY_LEN(key_files) && r == 0; i++) {
+		char *text = NULL;
+
+		files[n].name = key_files[i];
+		r = file_read(state_path(options, key_files[i], key_path, sizeof(key_path)), 4096, &text, &files[n].size);
+		files[n].data = text;
+		if (r == 0)
+			n++;
+		else if (r == -ENOENT && i > 0)
+			r = 0;
+	}
 	if (r < 0)
-		return err_set(reterr, r == -ENOENT ? FAIL_NOT_INITIALISED : FAIL_IO_FAILED, -r,
+		(void)err_set(reterr, r == -ENOENT ? FAIL_NOT_INITIALISED : FAIL_IO_FAILED, -r,
 			"%s cannot be read", key_path);
-	file.data = text;
-	r = backup_write(options->state, path, &file, 1, reterr);
-	explicit_bzero(text, file.size);
-	free(text);
+	else
+		r = backup_write(options->state, path, files, n, reterr);
+	while (n-- > 0) {
+		explicit_bzero(files[n].data, files[n].size);
+		free(files[n].data);
+	}
 	return r;
 }
 
@@ -47,7 +62,8 @@ int backup_state(const struct options *options, const char *path, struct err *re
 /* What is there is set aside: FILE.before-restore; one that was set aside before gives way. */
 static int set_aside(const struct options *options, struct err *reterr)
 {
-	static const char *const files[] = { "store.db", "store.db-wal", "store.db-shm", KEY_FILE };
+	static const char *const files[] = { "store.db", "store.db-wal", "store.db-shm", KEY_FILE, "link.keys",
+		"link.fresh.key" };
 	char from[PATH_MAX], to[PATH_MAX];
 
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
@@ -85,17 +101,17 @@ static int check_target(const struct options *options, bool force, struct err *r
 	return set_aside(options, reterr);
 }
 
-static int restore_key(const struct options *options, const char *path, struct err *reterr)
+static int restore_key(const struct options *options, const char *path, const char *name, struct err *reterr)
 {
 	char key_path[PATH_MAX];
 	size_t size = 0;
 	void *data = NULL;
-	int r = backup_read_file(path, KEY_FILE, &data, &size, reterr);
+	int r = backup_read_file(path, name, &data, &size, reterr);
 
 	if (r == 0 && !data)
-		r = err_set(reterr, FAIL_STORE_CORRUPT, ENOENT, "%s has no " KEY_FILE, path);
+		return !strcmp(name, KEY_FILE) ? err_set(reterr, FAIL_STORE_CORRUPT, ENOENT, "%s has no " KEY_FILE, path) : 0;
 	if (r == 0) {
-		r = file_replace(state_path(options, KEY_FILE, key_path, sizeof(key_path)), data, size,
+		r = file_replace(state_path(options, name, key_path, sizeof(key_path)), data, size,
 			0600);
 		if (r < 0)
 			(void)err_set(reterr, FAIL_IO_FAILED, -r, "%s cannot be written", key_path);
@@ -180,8 +196,8 @@ int restore_state(const struct options *options, const char *path, bool force,
 
 	if (r == 0)
 		r = check_target(options, force, reterr);
-	if (r == 0)
-		r = restore_key(options, path, reterr);
+	for (size_t i = 0; i < ARRAY_LEN(key_files) && r == 0; i++)
+		r = restore_key(options, path, key_files[i], reterr);
 	if (r == 0)
 		r = backup_restore(path, options->state, reterr);
 	if (r == 0)

@@ -425,6 +425,8 @@ Croft__NodeRecord *codec_node_encode(const struct node_record *record)
 		!codec_set(&message->machine, record->machine) ||
 		!codec_set(&message->lineage, record->lineage) ||
 		!codec_set(&message->version, record->version) ||
+		!codec_set(&message->server_key, record->server_key) ||
+		!codec_set(&message->next_key, record->next_key) ||
 		!codec_set(&message->cpu_class, record->cpu_class) || !encode_facts(record, message) ||
 		!encode_health(record, message) || !encode_images(record, message) ||
 		codec_fields_encode(
@@ -455,6 +457,8 @@ int codec_node_decode(
 	COPY(record.machine, message->machine);
 	COPY(record.version, message->version);
 	COPY(record.cpu_class, message->cpu_class);
+	COPY(record.server_key, message->server_key);
+	COPY(record.next_key, message->next_key);
 	COPY(record.lineage, message->lineage);
 	record.joined_us = message->joined_us;
 	record.revoked = message->revoked;

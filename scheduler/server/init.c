@@ -60,7 +60,7 @@ static int fill_store(struct store *store, struct first_keys *keys, struct err *
 static int remove_old(const struct options *options, struct err *reterr)
 {
 	static const char *const files[] = { "store.db", "store.db-wal", "store.db-shm",
-		"link.key" };
+		"link.key", "link.keys", "link.fresh.key" };
 	char path[PATH_MAX];
 
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)

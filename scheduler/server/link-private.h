@@ -40,6 +40,7 @@ struct link {
 	struct server *server;
 	struct zap *zap;
 	struct router *router;
+	struct link_set set; /* that nodes are told */
 	struct tunnel_server *tls; /* NULL: no link.tls_port */
 	struct dispatch dispatch;
 	struct session *by_route, *by_number, *by_user; /* by_user: the newest of each key */
@@ -47,6 +48,7 @@ struct link {
 	struct event *sweep, *watch;
 };
 
+void link_set_fill(struct link *link); /* link-set.c */
 struct session *link_session(const struct link *link, uint64_t number);
 /* Removes it and tells the fleet. */
 void link_session_gone(struct link *link, struct session *session);

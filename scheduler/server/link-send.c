@@ -99,13 +99,24 @@ static void send_create(struct link *link, uint64_t session, const struct create
 	croft__create_sandbox__free_unpacked(envelope.create, NULL);
 }
 
+/* What the fleet does not know: how this scheduler is reached. */
+static void send_welcome(struct link *link, const struct fleet_send *send)
+{
+	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
+	Croft__Welcome *welcome = welcome_encode(&send->welcome);
+
+	if (welcome)
+		welcome->link = link_set_encode(&link->set); /* without memory: one that does not say */
+	SEND(welcome, WELCOME, welcome);
+}
+
 void link_send_action(struct link *link, const struct fleet_send *send)
 {
 	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
 
 	switch (send->type) {
 	case SEND_WELCOME:
-		SEND(welcome, WELCOME, welcome_encode(&send->welcome));
+		send_welcome(link, send);
 		break;
 	case SEND_DESIRED:
 		SEND(desired, DESIRED, desired_set_encode(&send->desired));

@@ -550,6 +550,14 @@ static void on_sweep(evutil_socket_t fd, short what, void *user)
 	ops_deinit(&ops);
 }
 
+/* Where an overlap is over the other key is served: by the next process, since nobody else notices. */
+static bool overlap_is_over(const struct link *link)
+{
+	const struct link_keys *keys = &link->server->keys;
+
+	return *keys->fresh.public_key && clock_realtime_usec() >= keys->until_us;
+}
+
 /* Whoever shakes hands waits for the handler; a thread cannot be ended from outside, so this process is. */
 static void on_watch(evutil_socket_t fd, short what, void *user)
 {
@@ -558,6 +566,11 @@ static void on_watch(evutil_socket_t fd, short what, void *user)
 
 	(void)fd;
 	(void)what;
+	if (overlap_is_over(link)) {
+		log_info("the overlap of the link's keys is over: started again, it is served with the new one alone");
+		(void)event_base_loopbreak(server->base);
+		return;
+	}
 	if (zap_look(link->zap, clock_monotonic_usec()) || err_is_set(&server->fatal))
 		return;
 	(void)err_set(&server->fatal, FAIL_ZAP_DISABLED, ETIMEDOUT, "the handler that admits nodes does not answer");
@@ -586,14 +599,19 @@ int link_new(struct link **ret, struct server *server, struct err *reterr)
 	const struct timeval every = { .tv_sec = SWEEP_SEC }, second = { .tv_sec = 1 };
 	char address[256];
 	struct router_config config = {
-		.address = address, .zap_domain = "croft", .keys = server->keys
+		.address = address, .zap_domain = "croft", .keys = server->keys.served
 	};
 	struct link *link = calloc(1, sizeof(*link));
-	char local[TUNNEL_LOCAL_SIZE];
+	char local[TUNNEL_LOCAL_SIZE], next[256];
 	int r;
 
 	if (!link)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the link");
+	if (*server->keys.fresh.public_key && options->link_next_port) {
+		(void)snprintf(next, sizeof(next), "tcp://%s:%u", options->link_address, (unsigned int)options->link_next_port);
+		config.next_address = next;
+		config.next_keys = server->keys.fresh;
+	}
 	if (options->link_tls_port) {
 		tunnel_local_name(local, "router");
 		config.local = local;
@@ -610,6 +628,8 @@ int link_new(struct link **ret, struct server *server, struct err *reterr)
 	}
 	if (r == 0 && options->link_tls_port)
 		r = listen_for_tls(link, local, reterr);
+	if (r == 0)
+		link_set_fill(link);
 	if (r == 0) {
 		link->sweep = event_new(server->base, -1, EV_PERSIST, on_sweep, link);
 		link->watch = event_new(server->base, -1, EV_PERSIST, on_watch, link);

@@ -17,6 +17,8 @@ struct link;
 
 int link_new(struct link **ret, struct server *server, struct err *reterr);
 void link_free(struct link *link);
+/* An address listened on, with this host's name where that is any address. */
+const char *link_own_endpoint(const char *scheme, const char *address, unsigned int port, char *buf, size_t size);
 uint16_t link_tls_port(const struct link *link); /* 0: none */
 const char *link_address(const struct link *link); /* as bound: "tcp://127.0.0.1:7281" */
 

@@ -52,6 +52,8 @@ static const struct command commands[] = {
 		"Make a state directory from a backup, with a new lineage: restore --state DIR FILE [--force]." },
 	{ "check", command_check,
 		"Read every page and record of a store that no scheduler uses: check --state DIR." },
+	{ "keys", command_keys,
+		"The link's keys, and which nodes have not moved: keys status|next|rotate [--key FILE] [--out FILE] [--at-once] [-o json]." },
 	{ "api-doc", command_api_doc, "Print docs/api.md." },
 	{ "sample-config", command_sample, "Print a configuration file with every option." },
 	{ "version", command_version, "Print the version." },

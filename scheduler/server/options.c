@@ -43,6 +43,8 @@ const struct config_option options_table[] = {
 		"Address on which nodes are awaited (always CURVE); * for all." },
 	{ "link", "port", CONFIG_U64, AT(link_port), "7281", 0, 65535, false,
 		"Port on which nodes are awaited; 0: any, it is said in the log." },
+	{ "link", "next_port", CONFIG_U64, AT(link_next_port), "0", 0, 65535, false,
+		"Port that is served with a new key of the link during an overlap (`keys rotate`), where the other serves the old one; 0: none." },
 	{ "link", "advertise", CONFIG_STRING, AT(link_advertise), "", 0, 0, false,
 		"tcp:// and tls:// addresses that join tokens name, comma-separated; empty: those listened on." },
 	{ "link", "tls_port", CONFIG_U64, AT(link_tls_port), "0", 0, 65535, false,

@@ -24,7 +24,7 @@ struct options {
 	char *tls_cert, *tls_key; /* files in PEM; "": plain HTTP */
 
 	char *link_address;
-	uint64_t link_port;
+	uint64_t link_port, link_next_port;
 	char *link_tls_address, *link_tls_cert, *link_tls_key;
 	uint64_t link_tls_port, link_tls_connections;
 	char *link_advertise; /* comma-separated tcp:// and tls:// addresses for join tokens; "": the addresses listened on */

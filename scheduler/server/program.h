@@ -14,6 +14,7 @@ int command_run(int argc, char **argv);
 int command_backup(int argc, char **argv);
 int command_restore(int argc, char **argv);
 int command_check(int argc, char **argv);
+int command_keys(int argc, char **argv);
 
 struct first_keys {
 	char provider[API_KEY_SIZE];

@@ -126,8 +126,7 @@ static int open_state(struct server *server, struct err *reterr)
 
 	r = store_open(&server->store, server->base, &config, reterr);
 	if (r == 0)
-		r = curve_keys_read(
-			state_path(options, "link.key", path, sizeof(path)), &server->keys, reterr);
+		r = link_keys_read(options, clock_realtime_usec(), &server->keys, reterr);
 	if (r == 0)
 		r = lead_begin(server, reterr);
 	if (r == 0)

@@ -14,6 +14,7 @@
 #include "server/options.h"
 #include "server/registry.h"
 #include "store/store.h"
+#include "server/link-keys.h"
 #include "wire/endpoint.h"
 
 struct event;
@@ -59,7 +60,7 @@ struct server {
 	struct event_base *base;
 	struct rng rng;
 	void *zmq;
-	struct curve_keys keys;
+	struct link_keys keys;
 	char lineage[ID_SIZE];
 	char instance[ID_SIZE]; /* made with the lineage; a copied state directory has the same */
 	char run[ID_SIZE];      /* of this process */

@@ -242,3 +242,34 @@ int backup_check(const char *dir, const char *path, struct err *reterr)
 			path, reterr);
 	return r;
 }
+
+int backup_each(const char *dir, const char *prefix, store_each each, void *user, struct err *reterr)
+{
+	CLEANUP(closep) sqlite3 *db = NULL;
+	sqlite3_stmt *stmt = NULL;
+	char path[PATH_MAX];
+	int r, rc;
+
+	if (snprintf(path, sizeof(path), "%s/store.db", dir) >= (int)sizeof(path))
+		return err_set(reterr, FAIL_IO_FAILED, ENAMETOOLONG, "the path is too long");
+	r = open_db(path, SQLITE_OPEN_READWRITE, &db, reterr); /* a log that nobody has open is read back by a writer */
+	if (r < 0)
+		return r;
+	rc = sqlite3_prepare_v2(db, "SELECT key, value, revision FROM record WHERE key >= ?1 ORDER BY key", -1, &stmt, NULL);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_bind_text(stmt, 1, prefix, -1, SQLITE_STATIC);
+	while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+		const char *key;
+
+		rc = sqlite3_step(stmt);
+		key = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(stmt, 0) : NULL;
+		if (!key || strncmp(key, prefix, strlen(prefix)) != 0 ||
+			!each(key, sqlite3_column_blob(stmt, 1), (size_t)sqlite3_column_bytes(stmt, 1),
+				(uint64_t)sqlite3_column_int64(stmt, 2), user))
+			break;
+	}
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		r = fail(db, rc, "reading the store", reterr);
+	(void)sqlite3_finalize(stmt);
+	return r;
+}

@@ -620,7 +620,7 @@ START_TEST(test_backup_restore_check)
 	rig_open(&rig);
 	(void)snprintf(path, sizeof(path), "%s/backup", rig.dir);
 	memcpy(lineage, rig.server->lineage, sizeof(lineage));
-	memcpy(public_key, rig.server->keys.public_key, sizeof(public_key));
+	memcpy(public_key, rig.server->keys.served.public_key, sizeof(public_key));
 	make_key(&rig, rig.keys.provider, "{\"tenant\":\"default\"}", key);
 	ck_assert_msg(backup_state(&rig.options, path, &err) == 0, "%s", err.msg); /* while it runs */
 	rig_expect(&rig, "POST", "/v1/customers", rig.keys.provider, "{\"name\":\"late\"}", 201, NULL);
@@ -638,7 +638,7 @@ START_TEST(test_backup_restore_check)
 	ck_assert_uint_gt(checked.records, 5);
 	rig_start(&rig);
 	ck_assert_str_eq(rig.server->lineage, restored.lineage);
-	ck_assert_str_eq(rig.server->keys.public_key, public_key); /* nodes know it */
+	ck_assert_str_eq(rig.server->keys.served.public_key, public_key); /* nodes know it */
 	rig_expect(&rig, "GET", "/v2/sandboxes", key, NULL, 200, NULL);
 	answer = rig_call(&rig, "GET", "/v1/customers/late", rig.keys.provider, NULL);
 	ck_assert_int_eq(answer.status, 404);
