@@ -14,6 +14,7 @@
 #include "base/util.h"
 
 #define CODE_MAX 1024
+#define THREAD_STACK (512u << 10)
 
 int filter_install(enum thread_kind kind)
 {
@@ -28,6 +29,20 @@ int filter_install(enum thread_kind kind)
 		if (code[i].code == (BPF_JMP | BPF_JEQ | BPF_K) && code[i].k == FILTER_OWN_PID)
 			code[i].k = (uint32_t) getpid();
 	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &arguments) < 0 ? -errno : 0;
+}
+
+int thread_create(pthread_t *ret, void *(*run)(void *data), void *data)
+{
+	pthread_attr_t attributes;
+	int r = pthread_attr_init(&attributes);
+
+	if (r != 0)
+		return r;
+	r = pthread_attr_setstacksize(&attributes, THREAD_STACK);
+	if (r == 0)
+		r = pthread_create(ret, &attributes, run, data);
+	(void) pthread_attr_destroy(&attributes);
+	return r;
 }
 
 const char *thread_kind_name(enum thread_kind kind)

@@ -85,12 +85,20 @@ static int park_vcpus(struct vm *vm, int64_t deadline_usec)
 	return -ETIMEDOUT;
 }
 
-static void run_on(struct vm *vm)
+void pause_run_on(struct vm *vm)
 {
 	loop_rest(&vm->devices_loop, false);
 	for (unsigned int i = 0; i < vm->n_disks; i++)
 		blk_resume(&vm->disks[i]);
 	release(&vm->pause);
+}
+
+void pause_begin(struct vm *vm)
+{
+	atomic_store(&vm->pause.is_wanted, true);
+	for (unsigned int i = 0; i < vm->n_disks; i++)
+		(void) blk_pause(&vm->disks[i], 0); /* nothing is under way */
+	loop_rest(&vm->devices_loop, true);
 }
 
 /* The vCPUs first: one may wait for its disk, which must go on for that. */
@@ -125,7 +133,7 @@ int vm_pause(struct vm *vm, struct err *reterr)
 		return 0;
 	r = stop_all(vm, &what);
 	if (r < 0) {
-		run_on(vm);
+		pause_run_on(vm);
 		return err_set_at(reterr, STAGE_PAUSE, FAIL_PAUSE_FAILED, -r, "%s", what);
 	}
 	vm->pause.is_done = true;
@@ -154,6 +162,6 @@ int vm_resume(struct vm *vm, struct err *reterr)
 	if (r < 0)
 		return err_set_at(reterr, STAGE_RESUME, FAIL_RESUME_FAILED, -r, "KVM_SET_CLOCK");
 	vm->pause.is_done = false;
-	run_on(vm);
+	pause_run_on(vm);
 	return 0;
 }

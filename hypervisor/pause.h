@@ -30,6 +30,9 @@ static inline bool pause_is_wanted(struct pause *pause)
 struct vm;
 /* The guest's clock goes on from where it stood. 0 or -errno. */
 int pause_start_clock(struct vm *vm);
+/* Of a VM that is made ahead: whatever thread it gets waits, and devices rest, until pause_run_on(). */
+void pause_begin(struct vm *vm);
+void pause_run_on(struct vm *vm);
 /* On a vCPU's thread: waits until the pause is over. */
 void pause_park(struct pause *pause);
 /* From any thread: whoever waits goes on, for good. */

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <pthread.h>
 #include <stdbool.h>
 
 enum thread_kind {
@@ -16,6 +17,10 @@ enum thread_kind {
 
 /* The first thing that a new thread calls: gives it its name and its filter. False: it must not go on. */
 typedef bool (*thread_begin_fn)(void *data, enum thread_kind kind, unsigned int index);
+
+/* As pthread_create(), with a stack that no huge page fits into: where the host gives those for the asking, one page touched would
+ * cost each clone 2 MiB. 0 or an errno. */
+int thread_create(pthread_t *ret, void *(*run)(void *data), void *data);
 
 /* Stands for the process's own number in the compiled filters; no pid is so high. */
 #define FILTER_OWN_PID 0x7ffffffe

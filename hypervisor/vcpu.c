@@ -226,7 +226,9 @@ static void *run_thread(void *data)
 	if (!vm_thread_begin(vcpu->vm, THREAD_VCPU, vcpu->index))
 		return NULL;
 	(void) pthread_sigmask(SIG_UNBLOCK, &kick, NULL);
-	if (vcpu->index == 0)
+	if (pause_is_wanted(&vcpu->vm->pause)) /* made ahead: it has not run, so that nothing is half done */
+		pause_park(&vcpu->vm->pause);
+	if (vcpu->index == 0 && !vm_is_stopping(vcpu->vm))
 		vm_post(vcpu->vm, VM_EVENT_STARTED);
 	while (!vm_is_stopping(vcpu->vm)) {
 		int r;
@@ -273,7 +275,7 @@ int vcpu_prepare_signal(void)
 
 int vcpu_start(struct vcpu *vcpu)
 {
-	int r = pthread_create(&vcpu->thread, NULL, run_thread, vcpu);
+	int r = thread_create(&vcpu->thread, run_thread, vcpu);
 
 	vcpu->has_thread = r == 0;
 	return -r;

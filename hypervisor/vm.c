@@ -156,7 +156,18 @@ int vm_build(struct vm **ret, struct loop *loop, struct vm_config *config, const
 	return 0;
 }
 
-int vm_start(struct vm *vm, struct err *reterr)
+static int make_threads(struct vm *vm, struct err *reterr)
+{
+	for (unsigned int i = vm->n_vcpus; i-- > 0;) { /* the first one last: it is the one that begins */
+		int r = vcpu_start(&vm->vcpus[i]);
+
+		if (r < 0)
+			return err_set(reterr, FAIL_HOST_LIMIT, -r, "no thread for vCPU %u", i);
+	}
+	return 0;
+}
+
+static int make_disk_threads(struct vm *vm, struct err *reterr)
 {
 	for (unsigned int i = 0; i < vm->n_disks; i++) {
 		int r = blk_start(&vm->disks[i], vm_thread_begin, vm);
@@ -164,18 +175,30 @@ int vm_start(struct vm *vm, struct err *reterr)
 		if (r < 0)
 			return err_set(reterr, FAIL_HOST_LIMIT, -r, "no thread for disk %u", i);
 	}
-	if (vm->is_restored) {
-		int r = vm_wake(vm, reterr);
+	return 0;
+}
 
-		if (r < 0)
-			return r;
-	}
-	for (unsigned int i = vm->n_vcpus; i-- > 0;) { /* the first one last: it is the one that begins */
-		int r = vcpu_start(&vm->vcpus[i]);
+int vm_make_threads(struct vm *vm, struct err *reterr)
+{
+	int r;
 
-		if (r < 0)
-			return err_set(reterr, FAIL_HOST_LIMIT, -r, "no thread for vCPU %u", i);
-	}
+	pause_begin(vm);
+	vm->has_threads = true;
+	r = make_disk_threads(vm, reterr);
+	return r < 0 ? r : make_threads(vm, reterr);
+}
+
+int vm_start(struct vm *vm, struct err *reterr)
+{
+	int r = vm->has_threads ? 0 : make_disk_threads(vm, reterr);
+
+	if (r == 0 && vm->is_restored)
+		r = vm_wake(vm, reterr);
+	if (r < 0)
+		return r;
+	if (!vm->has_threads)
+		return make_threads(vm, reterr);
+	pause_run_on(vm);
 	return 0;
 }
 

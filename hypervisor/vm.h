@@ -67,7 +67,7 @@ struct vm {
 	const struct vm_hooks *hooks;
 	void *hooks_data;
 
-	bool is_restored;
+	bool is_restored, has_threads;
 	bool is_filtered;                     /* its threads put on their seccomp filters */
 	int kvm_fd, vm_fd;
 	struct kvm_stats stats;
@@ -112,6 +112,8 @@ int vm_build(struct vm **ret, struct loop *loop, struct vm_config *config, const
  * (SNAPSHOT_MISMATCH). On failure the VM is of no use any more. */
 int vm_fill(struct vm *vm, struct vm_config *config, struct err *reterr);
 int vm_start(struct vm *vm, struct err *reterr);
+/* Of a shell: its threads, which wait for vm_start(). */
+int vm_make_threads(struct vm *vm, struct err *reterr);
 /* For vm_build() alone: its second half, which needs the loop already. */
 int vm_make(struct vm *vm, struct vm_config *config, const char *cmdline, struct err *reterr);
 /* Ends the threads of vCPUs and disks. 0, or -ETIMEDOUT: one hangs in the host's kernel, and vm_free() must not be

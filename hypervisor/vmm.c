@@ -131,7 +131,7 @@ static int start(struct vmm *vmm, struct vm_config *config, struct err *reterr)
 	vmm->vcpus = config->vcpus;
 	vmm->vm->is_filtered = vmm->is_filtered;
 	if (config->is_shell)
-		return 0;
+		return vm_make_threads(vmm->vm, reterr);
 	/* kernel and initramfs are in memory: their descriptors go when the request goes */
 	r = vm_start(vmm->vm, reterr);
 	if (r == 0)
@@ -434,7 +434,6 @@ int vmm_init(struct vmm *vmm, int listen_fd, struct err *reterr)
 {
 	int r;
 
-	memset(vmm, 0, sizeof(*vmm));
 	vmm->pagemap_fd = vmm->signal_fd = vmm->signals.fd = vmm->lease_fd = vmm->lease_source.fd = vmm->snapshot.memory_fd = vmm->snapshot.state_fd = -1;
 	r = loop_init(&vmm->loop);
 	if (r == 0)

@@ -40,7 +40,8 @@ struct vmm {
 	struct exit_record exit; /* reason EXIT_NONE: goes on */
 };
 
-/* SIGTERM and SIGINT must be blocked already; they end the VMM. Takes over `listen_fd`. */
+/* Into memory that is all zeros: the server's buffers in it are as large as a clone's other pages, and nobody writes to them first.
+ * SIGTERM and SIGINT must be blocked already; they end the VMM. Takes over `listen_fd`. */
 int vmm_init(struct vmm *vmm, int listen_fd, struct err *reterr);
 /* Runs until the end; vmm->exit says why. Peers have been told, vCPUs have stopped. 0, or -ETIMEDOUT when a
  * thread hangs in the host's kernel: then vmm_deinit() must not be called. */

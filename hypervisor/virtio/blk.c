@@ -462,7 +462,7 @@ int blk_start(struct blk_device *blk, thread_begin_fn begin, void *begin_data)
 
 	blk->begin = begin;
 	blk->begin_data = begin_data;
-	r = pthread_create(&blk->worker, NULL, work, blk);
+	r = thread_create(&blk->worker, work, blk);
 
 	blk->has_worker = r == 0;
 	return -r;
