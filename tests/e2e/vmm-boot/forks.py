@@ -140,7 +140,7 @@ def case_long_fork_net(env):
     end_of(child)
 
 
-def case_fork_of_a_snapshot(env):
+def case_long_fork_of_a_snapshot(env):
     """a restored VM whose snapshot was deleted is forked, and kept as a snapshot again, as is its child"""
     vm = Guest(env, "fork-snapshot", "serve", vcpus=2)
     vm.wait_probe("serve")
