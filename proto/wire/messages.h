@@ -444,7 +444,7 @@ int inventory_decode(const Croft__Inventory *message, struct inventory *ret, str
 #define USAGE_RECORDS_MAX 256 /* of one report */
 
 /* What one generation of a sandbox has used on its node: cumulative, so that of two versions the later one says it all. What it
- * asked for is part of it: memory and disk are counted as what was set aside (docs/decisions/0030). */
+ * asked for is part of it: memory and disk are counted as what was set aside (docs/decisions/0032). */
 struct usage_record {
 	char sandbox[ID_SIZE];
 	uint64_t generation;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * usage.db: what sandboxes have used, as their nodes counted it (docs/decisions/0030). Blocking calls, used by one thread at a time.
+ * usage.db: what sandboxes have used, as their nodes counted it (docs/decisions/0032). Blocking calls, used by one thread at a time.
  *
  * An account is one generation of a sandbox on one node, with its latest record; a record that is not later changes nothing. What a
  * record adds goes to the hours of the time since the one before, evenly, to the last microsecond: sums are exact, and how much of
