@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <linux/futex.h>
 #include <linux/kvm.h>
 #include <linux/seccomp.h>
@@ -822,6 +823,31 @@ START_TEST(run_directories_that_others_could_swap_are_refused)
 }
 END_TEST
 
+/* The file is the VMM's until it ends, and was opened by root: what an entry may say is decided when it is opened. */
+START_TEST(pagemap_tells_no_physical_address)
+{
+	const uint64_t address_bits = (UINT64_C(1) << 55) - 1, present = UINT64_C(1) << 63;
+	struct jail_config config = { .mode = JAIL_OFF, .cgroup_fd = -1 };
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct before[2], after[2];
+	volatile uint8_t here = 1;
+	struct err err = ERR_NULL;
+	struct jail jail;
+	uint64_t entry;
+
+	ck_assert_int_eq((int) syscall(SYS_capget, &header, before), 0);
+	ck_assert_int_eq(jail_enter(&jail, &config, &err), 0);
+	ck_assert_int_ge(jail.pagemap_fd, 0);
+	ck_assert_int_eq((int) syscall(SYS_capget, &header, after), 0);
+	ck_assert_mem_eq(before, after, sizeof(before)); /* the steps that follow need it */
+	ck_assert_int_eq(fd_pread_all(jail.pagemap_fd, &entry, sizeof(entry),
+				 (off_t) ((uintptr_t) &here / 4096 * sizeof(entry))), 0);
+	ck_assert(entry & present);
+	ck_assert_uint_eq(entry & address_bits, 0);
+	(void) fd_close(jail.pagemap_fd);
+}
+END_TEST
+
 START_TEST(a_report_names_steps_and_errnos)
 {
 	struct jail_report report = { .applied = 1u << JAIL_DESCRIPTORS | 1u << JAIL_FILTERS };
@@ -941,6 +967,7 @@ int main(void)
 	tcase_add_loop_test(jail, a_start_that_cannot_be_confined_is_refused, 0, ARRAY_LEN(refused));
 	tcase_add_test(jail, ids_are_letters_digits_and_hyphens);
 	tcase_add_test(jail, run_directories_that_others_could_swap_are_refused);
+	tcase_add_test(jail, pagemap_tells_no_physical_address);
 	tcase_add_test(jail, a_report_names_steps_and_errnos);
 	tcase_add_test(jail, what_ran_out_is_a_host_limit_with_its_resource);
 	tcase_add_test(jail, a_lease_ends_at_its_deadline_unless_renewed_before);
