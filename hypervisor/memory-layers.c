@@ -158,10 +158,15 @@ static int map_layer(const struct memory *memory, const struct layer *layer)
 	return 0;
 }
 
-static void keep_out_of_dumps(const struct memory *memory)
+/* False: some of it is mapped nowhere. The kernel says so, and means nothing else by ENOMEM. */
+static bool keep_out_of_dumps(const struct memory *memory)
 {
+	bool is_whole = true;
+
 	for (unsigned int i = 0; i < memory->n_regions; i++)
-		(void) madvise(memory->base + memory->regions[i].gpa, memory->regions[i].size, MADV_DONTDUMP);
+		if (madvise(memory->base + memory->regions[i].gpa, memory->regions[i].size, MADV_DONTDUMP) < 0 && errno == ENOMEM)
+			is_whole = false;
+	return is_whole;
 }
 
 /* A differential snapshot lies over what it was made over, and nothing else. */
@@ -201,7 +206,7 @@ int memory_add_layers(struct memory *memory, int *fds, unsigned int n, bool is_c
 			return err_set(reterr, FAIL_HOST_LIMIT, -r, "cannot map a layer of the guest's memory");
 	}
 	if (n > 0)
-		keep_out_of_dumps(memory);
+		(void) keep_out_of_dumps(memory);
 	return 0;
 }
 
@@ -209,7 +214,7 @@ int memory_add_layers(struct memory *memory, int *fds, unsigned int n, bool is_c
 
 static int fail(struct err *reterr, const char *what, int r)
 {
-	(void) err_set(reterr, FAIL_FORK_FAILED, -r, "%s", what);
+	(void) err_set(reterr, r == -ENOTRECOVERABLE ? FAIL_HOST_MEMORY_FAULT : FAIL_FORK_FAILED, -r, "%s", what);
 	return r;
 }
 
@@ -240,6 +245,18 @@ static int seal_file(struct memory *memory, struct err *reterr)
 	}
 	memory->is_private = true;
 	return 0;
+}
+
+/* What it is mapped over has the same bytes: where the kernel refuses and leaves that, the pages stay the VM's own and are in the
+ * next layer too. Where it leaves nothing, it is asked once more. */
+static int map_frozen(const struct memory *memory, const struct layer *layer)
+{
+	for (int tries = 0; tries < 2; tries++) {
+		(void) map_layer(memory, layer);
+		if (keep_out_of_dumps(memory))
+			return 0;
+	}
+	return -ENOTRECOVERABLE;
 }
 
 const void *memory_page(const void *memory, uint64_t page)
@@ -276,15 +293,12 @@ int memory_freeze(struct memory *memory, struct err *reterr)
 	r = layer_make(&layer, &pages, memory_page, memory);
 	if (r < 0)
 		return fail(reterr, "the pages that the guest wrote cannot be copied", r);
-	/* what it is mapped over has the same bytes; where the kernel refuses, the pages stay the VM's own and are in the next
-	 * layer too */
-	(void) map_layer(memory, &layer);
-	keep_out_of_dumps(memory);
+	r = map_frozen(memory, &layer);
 	(void) pages_count(&pages, &memory->copied_pages);
 	for (; is_last && memory->n_layers > 0; memory->n_layers--)
 		layer_deinit(&memory->layers[memory->n_layers - 1]);
 	if (is_last && memory->n_base > 0)
 		memory->has_id = false; /* the base's layers are in it: what changed since cannot be told apart */
 	memory->layers[memory->n_layers++] = layer;
-	return 0;
+	return r < 0 ? fail(reterr, "a part of the guest's memory is mapped no more", r) : 0;
 }

@@ -92,5 +92,5 @@ int memory_copy_out(const struct memory *memory, const struct pages *content, in
 /* All that memory holds now stands in files that nobody changes any more (`fd` and `layers`), for children to begin from; what
  * this VM writes from now on is its own. The first time nothing is copied: the memfd is sealed and mapped anew. Later the pages
  * that were written since become a layer; when there are too many layers or runs, one takes the place of all. The VM is
- * paused. 0; FORK_FAILED: memory is as it was; -ENOTRECOVERABLE: it is not, and the VM must end. */
+ * paused. 0; FORK_FAILED: memory is as it was; HOST_MEMORY_FAULT and -ENOTRECOVERABLE: it is not, and the VM must end. */
 int memory_freeze(struct memory *memory, struct err *reterr);

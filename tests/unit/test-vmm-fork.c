@@ -32,11 +32,13 @@ enum call { CALL_MMAP, CALL_FCNTL, CALL_MEMFD, CALL_PWRITE, CALL_MAX_ };
 
 static bool is_armed;
 static unsigned long n_calls, fails_at; /* the fails_at-th call of any kind, from 1; 0: none */
+static bool fails_for_good; /* and each one after it */
+static bool leaves_nothing; /* a mapping that fails has taken away what was there, as that of a kernel without memory for it */
 static enum call failed_call;
 
 static bool fails(enum call call)
 {
-	if (!is_armed || ++n_calls != fails_at)
+	if (!is_armed || (++n_calls != fails_at && !(fails_for_good && n_calls > fails_at)))
 		return false;
 	failed_call = call;
 	errno = ENOMEM;
@@ -47,7 +49,12 @@ void *__real_mmap(void *at, size_t size, int prot, int flags, int fd, off_t offs
 void *__wrap_mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset);
 void *__wrap_mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset)
 {
-	return (flags & MAP_FIXED) && fails(CALL_MMAP) ? MAP_FAILED : __real_mmap(at, size, prot, flags, fd, offset);
+	if (!(flags & MAP_FIXED) || !fails(CALL_MMAP))
+		return __real_mmap(at, size, prot, flags, fd, offset);
+	if (leaves_nothing)
+		(void) munmap(at, size);
+	errno = ENOMEM;
+	return MAP_FAILED;
 }
 
 int __real_memfd_create(const char *name, unsigned int flags);
@@ -396,6 +403,7 @@ START_TEST(a_first_fork_that_fails_changes_nothing)
 {
 	unsigned int seen = 0, before = seed;
 
+	leaves_nothing = _i;
 	for (unsigned long k = 1;; k++) {
 		struct vm vm, child;
 		struct err err = ERR_NULL;
@@ -434,6 +442,7 @@ START_TEST(a_later_fork_that_fails_changes_nothing)
 {
 	unsigned int seen = 0, before = seed;
 
+	leaves_nothing = _i;
 	for (unsigned long k = 1;; k++) {
 		struct vm vm, child;
 		struct err err = ERR_NULL;
@@ -468,6 +477,49 @@ START_TEST(a_later_fork_that_fails_changes_nothing)
 		end(&child);
 	}
 	ck_assert_uint_eq(seen, (1u << CALL_MAX_) - 1);
+}
+END_TEST
+
+/* Nothing can be mapped any more, from one of the calls on: either memory is whole all the same, or the VM is told to be lost, which
+ * is no failure that leaves it as it was. */
+START_TEST(memory_that_is_mapped_nowhere_is_told)
+{
+	const bool is_first = _i;
+	unsigned int whole = 0, lost = 0, before = seed;
+	unsigned long k = 0;
+
+	leaves_nothing = fails_for_good = true;
+	do {
+		struct err err = ERR_NULL;
+		struct vm vm;
+		int r;
+
+		seed = before;
+		begin(&vm);
+		write_some(&vm, 20);
+		if (!is_first) {
+			freeze(&vm);
+			write_page(&vm, 7);
+			write_page(&vm, 70);
+		}
+		n_calls = 0;
+		fails_at = ++k;
+		is_armed = true;
+		r = memory_freeze(&vm.memory, &err);
+		is_armed = false;
+		if (r == -ENOTRECOVERABLE) {
+			ck_assert_int_eq(err.code, FAIL_HOST_MEMORY_FAULT);
+			lost++;
+		} else {
+			ck_assert(r == 0 || err.code == FAIL_FORK_FAILED);
+			check(&vm, "the VM", k);
+			whole++;
+		}
+		end(&vm);
+	} while (n_calls >= k);
+	leaves_nothing = fails_for_good = false;
+	ck_assert_uint_gt(lost, 0);
+	ck_assert_uint_gt(whole, 0);
 }
 END_TEST
 
@@ -771,8 +823,9 @@ int main(void)
 	tcase_add_test(tcase, a_page_here_and_a_page_there);
 	tcase_add_test(tcase, the_gap);
 	tcase_add_test(tcase, content_of_all_layers);
-	tcase_add_test(tcase, a_first_fork_that_fails_changes_nothing);
-	tcase_add_test(tcase, a_later_fork_that_fails_changes_nothing);
+	tcase_add_loop_test(tcase, a_first_fork_that_fails_changes_nothing, 0, 2);
+	tcase_add_loop_test(tcase, a_later_fork_that_fails_changes_nothing, 0, 2);
+	tcase_add_loop_test(tcase, memory_that_is_mapped_nowhere_is_told, 0, 2);
 	tcase_add_test(tcase, without_pagemap_only_the_first);
 	tcase_add_test(tcase, a_damaged_layer_is_refused);
 	tcase_add_loop_test(tcase, a_table_that_makes_no_sense_is_refused, 0, ARRAY_LEN(tables));
