@@ -105,6 +105,17 @@ static uint64_t count_runs(const struct memory *memory, unsigned int n_layers)
 	return n;
 }
 
+/* Of the layers that forks made: they are memory. */
+static uint64_t count_layer_pages(const struct memory *memory)
+{
+	uint64_t n = 0;
+
+	for (unsigned int i = memory->n_base; i < memory->n_layers; i++)
+		for (uint32_t run = 0; run < memory->layers[i].n_runs; run++)
+			n += memory->layers[i].runs[run].n;
+	return n;
+}
+
 int memory_changes(const struct memory *memory, struct pages *ret)
 {
 	uint64_t below = count_runs(memory, memory->n_base), n;
@@ -285,7 +296,8 @@ int memory_freeze(struct memory *memory, struct err *reterr)
 	runs = pages_count(&pages, &n);
 	if (runs == 0)
 		return 0;
-	is_last = memory->n_layers == MEMORY_LAYERS_MAX || count_runs(memory, memory->n_layers) + runs > MEMORY_RUNS_MAX;
+	is_last = memory->n_layers == MEMORY_LAYERS_MAX || count_runs(memory, memory->n_layers) + runs > MEMORY_RUNS_MAX ||
+		count_layer_pages(memory) + n > MEMORY_LAYERS_TIMES * (memory->size / PAGES_SIZE);
 	if (is_last) {
 		add_layers(memory, 0, &pages);
 		pages_merge(&pages, MEMORY_RUNS_MAX / 2); /* room for the forks that follow */

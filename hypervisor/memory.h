@@ -29,6 +29,9 @@ struct memory_region {
 #define MEMORY_LAYERS_MAX 8
 /* Of all layers together, before a fork puts them together: each costs a mapping or two. */
 #define MEMORY_RUNS_MAX 4096u
+/* Of what forks copied, in sizes of the VM's memory: a page in one layer hides those below, which are memory all the same. Two, so
+ * that to put them together never copies more than was copied since the last time. */
+#define MEMORY_LAYERS_TIMES 2u
 
 /* What it is made of, from below: the file, the layers, and where it is private the pages that this VM wrote since. */
 struct memory {
@@ -91,6 +94,6 @@ int memory_copy_out(const struct memory *memory, const struct pages *content, in
 
 /* All that memory holds now stands in files that nobody changes any more (`fd` and `layers`), for children to begin from; what
  * this VM writes from now on is its own. The first time nothing is copied: the memfd is sealed and mapped anew. Later the pages
- * that were written since become a layer; when there are too many layers or runs, one takes the place of all. The VM is
+ * that were written since become a layer; when there are too many layers, runs or pages, one takes the place of all. The VM is
  * paused. 0; FORK_FAILED: memory is as it was; HOST_MEMORY_FAULT and -ENOTRECOVERABLE: it is not, and the VM must end. */
 int memory_freeze(struct memory *memory, struct err *reterr);

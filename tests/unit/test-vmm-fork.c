@@ -337,6 +337,32 @@ START_TEST(a_page_here_and_a_page_there)
 }
 END_TEST
 
+/* All of it, again and again: what nobody sees any more does not stay. */
+START_TEST(layers_hold_no_more_than_memory_twice)
+{
+	struct vm vm, child;
+
+	begin(&vm);
+	freeze(&vm);
+	for (unsigned long round = 0; round < 6; round++) {
+		uint64_t held = 0;
+
+		for (uint64_t page = 0; page < N_PAGES; page++)
+			write_page(&vm, page);
+		freeze(&vm);
+		for (unsigned int i = 0; i < vm.memory.n_layers; i++)
+			for (uint32_t run = 0; run < vm.memory.layers[i].n_runs; run++)
+				held += vm.memory.layers[i].runs[run].n;
+		ck_assert_uint_le(held, UINT64_C(2) * N_PAGES);
+		make_child(&vm, &child);
+		check(&child, "the child", round);
+		end(&child);
+	}
+	check(&vm, "the parent", 0);
+	end(&vm);
+}
+END_TEST
+
 /* Both sides of the gap, and a run that lies on both. */
 START_TEST(the_gap)
 {
@@ -821,6 +847,7 @@ int main(void)
 	tcase_add_test(tcase, a_later_fork_copies_what_was_written);
 	tcase_add_test(tcase, forks_of_forks);
 	tcase_add_test(tcase, a_page_here_and_a_page_there);
+	tcase_add_test(tcase, layers_hold_no_more_than_memory_twice);
 	tcase_add_test(tcase, the_gap);
 	tcase_add_test(tcase, content_of_all_layers);
 	tcase_add_loop_test(tcase, a_first_fork_that_fails_changes_nothing, 0, 2);
