@@ -382,7 +382,7 @@ static int open_disks(struct vm *vm, struct vm_config *config, struct err *reter
 		if (config->disks[i].is_read_only != vm->disks[i].is_read_only)
 			return unlike_shell(reterr, "read-only flag of a disk", config->disks[i].is_read_only,
 				vm->disks[i].is_read_only);
-		r = blk_open(&vm->disks[i], config->disks[i].fd);
+		r = blk_open(&vm->disks[i], config->disks[i].fd, config->disks[i].serial, &config->disks[i].limit);
 		if (r < 0)
 			return err_set(reterr, FAIL_VMM_START_FAILED, -r, "cannot use disk %u", i);
 		config->disks[i].fd = -1;

@@ -420,32 +420,16 @@ static void *work(void *data)
 	}
 }
 
-int blk_init(struct blk_device *blk, const struct memory *memory, int fd, bool is_read_only, const char *serial,
-	const struct rate_config *limit)
+static void describe(struct blk_device *blk, const char *serial, const struct rate_config *limit)
 {
 	static const struct rate_config no_limit;
-	struct device_config config = { .ops = &ops, .id = VIRTIO_ID_BLOCK, .n_queues = 1, .queue_size = QUEUE_SIZE,
-		.features = BIT(VIRTIO_BLK_F_SEG_MAX) | BIT(VIRTIO_BLK_F_FLUSH) | BIT(VIRTIO_BLK_F_BLK_SIZE) };
-	int r;
 
-	*blk = (struct blk_device) { .fd = -1, .stop_fd = -1, .is_read_only = is_read_only,
-		.clock = clock_monotonic_usec };
 	rate_init(&blk->rate, limit ? limit : &no_limit, blk->clock());
-	if (is_read_only)
-		config.features |= BIT(VIRTIO_BLK_F_RO);
-	else
-		config.features |= BIT(VIRTIO_BLK_F_DISCARD) | BIT(VIRTIO_BLK_F_WRITE_ZEROES);
+	memset(blk->serial, 0, sizeof(blk->serial));
 	memcpy(blk->serial, serial, strnlen(serial, BLK_SERIAL_SIZE));
-	r = device_init(&blk->device, memory, &config);
-	if (r < 0)
-		return r;
-	blk->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (blk->stop_fd < 0)
-		return -errno;
-	return fd < 0 ? 0 : blk_open(blk, fd);
 }
 
-int blk_open(struct blk_device *blk, int fd)
+static int use_file(struct blk_device *blk, int fd)
 {
 	struct stat st;
 
@@ -454,6 +438,40 @@ int blk_open(struct blk_device *blk, int fd)
 	blk->sectors = (uint64_t) st.st_size / BLK_SECTOR;
 	blk->fd = fd;
 	return 0;
+}
+
+int blk_init(struct blk_device *blk, const struct memory *memory, int fd, bool is_read_only, const char *serial,
+	const struct rate_config *limit)
+{
+	struct device_config config = { .ops = &ops, .id = VIRTIO_ID_BLOCK, .n_queues = 1, .queue_size = QUEUE_SIZE,
+		.features = BIT(VIRTIO_BLK_F_SEG_MAX) | BIT(VIRTIO_BLK_F_FLUSH) | BIT(VIRTIO_BLK_F_BLK_SIZE) };
+	int r;
+
+	*blk = (struct blk_device) { .fd = -1, .stop_fd = -1, .is_read_only = is_read_only,
+		.clock = clock_monotonic_usec };
+	describe(blk, serial, limit);
+	if (is_read_only)
+		config.features |= BIT(VIRTIO_BLK_F_RO);
+	else
+		config.features |= BIT(VIRTIO_BLK_F_DISCARD) | BIT(VIRTIO_BLK_F_WRITE_ZEROES);
+	r = device_init(&blk->device, memory, &config);
+	if (r < 0)
+		return r;
+	blk->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (blk->stop_fd < 0)
+		return -errno;
+	return fd < 0 ? 0 : use_file(blk, fd);
+}
+
+int blk_open(struct blk_device *blk, int fd, const char *serial, const struct rate_config *limit)
+{
+	int r;
+
+	(void) pthread_mutex_lock(&blk->device.lock); /* its worker is there, and rests */
+	describe(blk, serial, limit);
+	r = use_file(blk, fd);
+	(void) pthread_mutex_unlock(&blk->device.lock);
+	return r;
 }
 
 int blk_start(struct blk_device *blk, thread_begin_fn begin, void *begin_data)

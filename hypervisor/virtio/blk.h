@@ -46,10 +46,11 @@ struct blk_device {
 
 /* Takes over `fd` on success: a regular file whose size is a positive multiple of 512, which the caller has
  * checked. `serial` has at most BLK_SERIAL_SIZE bytes. `limit` NULL: none. */
-/* A descriptor of -1 makes a device whose disk comes later, by blk_open(), before it is started or a guest looks at it. */
+/* A descriptor of -1 makes a device whose disk comes later, by blk_open(), with a serial and a limit of its own, while it is
+ * paused or not started and no guest has looked at it. */
 int blk_init(struct blk_device *blk, const struct memory *memory, int fd, bool is_read_only, const char *serial,
 	const struct rate_config *limit);
-int blk_open(struct blk_device *blk, int fd);
+int blk_open(struct blk_device *blk, int fd, const char *serial, const struct rate_config *limit);
 int blk_start(struct blk_device *blk, thread_begin_fn begin, void *begin_data);
 /* The worker is to end soon; does not wait. */
 void blk_cancel(struct blk_device *blk);

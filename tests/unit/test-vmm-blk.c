@@ -529,6 +529,31 @@ START_TEST(limit_of_operations)
 }
 END_TEST
 
+/* A disk that comes when the device is there already brings its serial and its limit, not those that the device was made with. */
+START_TEST(a_disk_that_comes_later)
+{
+	const struct rate_config before = { .ops = 1000, .ops_burst = 1000 }, after = { .ops = 10, .ops_burst = 4 };
+	uint8_t id[BLK_SERIAL_SIZE];
+	int64_t wait;
+
+	blk_deinit(&blk);
+	ck_assert_int_eq(blk_init(&blk, &driver.memory, -1, false, "of the shell, longer", &before), 0);
+	driver.device = &blk.device;
+	ck_assert_int_eq(blk_pause(&blk, 0), 0);
+	blk.clock = fake_clock;
+	ck_assert_int_lt(blk_open(&blk, -1, "none", &after), 0);
+	ck_assert_int_eq(blk_open(&blk, dup(disk_fd), "its own", &after), 0);
+	ck_assert_uint_eq(blk.sectors, SECTORS);
+	blk_resume(&blk);
+	driver_start(&driver, FEATURE_EVENT_IDX);
+	ck_assert_uint_eq(offer(8, 512, &wait), 4);
+	ck_assert_int_eq(wait, 100000);
+	memset(id, 0, sizeof(id));
+	memcpy(id, "its own", 7);
+	ck_assert_mem_eq(blk.serial, id, sizeof(id));
+}
+END_TEST
+
 START_TEST(limit_of_bytes)
 {
 	struct rate_config config = { .bytes = 1 << 20, .bytes_burst = 65536 };
@@ -634,6 +659,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, read_only);
 	tcase_add_test(tcase, config_space);
 	tcase_add_test(tcase, limit_of_operations);
+	tcase_add_test(tcase, a_disk_that_comes_later);
 	tcase_add_test(tcase, limit_of_bytes);
 	tcase_add_loop_test(tcase, limit_of_ranges, 0, 2);
 	tcase_add_test(tcase, limit_and_worker);
