@@ -204,7 +204,7 @@ class Stack:
     def base_env(self):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("CROFT_", "E2B_", "XDG_"))}
         env.update(HOME=str(self.dir), LANG="C.UTF-8")
-        for name in ("CROFT_LOG",):
+        for name in ("CROFT_LOG", "CROFT_ORIGINS_FILE"):
             if name in os.environ:
                 env[name] = os.environ[name]
         return env

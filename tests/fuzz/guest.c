@@ -87,6 +87,7 @@ static void take_frame(const uint8_t *data, size_t size)
 		break;
 	case GUEST_EVENT_DONE:
 	case GUEST_EVENT_STARTED:
+	case GUEST_EVENT_UNKNOWN:
 		break;
 	}
 	json_decref(json);
