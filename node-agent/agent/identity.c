@@ -145,32 +145,51 @@ static int check_scheduler(const struct scheduler_address *scheduler, struct err
 
 /* ---- where to, and with which key ---- */
 
-static unsigned int list_keys(const struct scheduler_address *scheduler, const char *ret[static 3])
-{
-	unsigned int n = 0;
+struct targets {
+	unsigned int n;
+	struct {
+		const char *address, *key;
+	} list[SCHEDULERS_MAX * 3];
+};
 
-	ret[n++] = scheduler->key;
-	if (*scheduler->next_key)
-		ret[n++] = scheduler->next_key;
-	if (*scheduler->old_key)
-		ret[n++] = scheduler->old_key;
-	return n;
+static void add_targets(struct targets *targets, const struct scheduler_address *scheduler, unsigned int from, unsigned int to,
+	const char *key)
+{
+	for (unsigned int i = from; *key && i < to; i++) {
+		targets->list[targets->n].address = scheduler->addresses[i];
+		targets->list[targets->n++].key = key;
+	}
+}
+
+/* Our own addresses come with both keys before those that were told: where the present key was stolen, the thief may have told
+ * one while it was believed, and whoever uses the next key stands at ours. The old key is the last resort. */
+static void list_targets(const struct scheduler_address *scheduler, struct targets *ret)
+{
+	const unsigned int n_own = scheduler->n_own, n = scheduler->n_addresses;
+
+	ret->n = 0;
+	add_targets(ret, scheduler, 0, n_own, scheduler->key);
+	add_targets(ret, scheduler, 0, n_own, scheduler->next_key);
+	add_targets(ret, scheduler, n_own, n, scheduler->key);
+	add_targets(ret, scheduler, n_own, n, scheduler->next_key);
+	add_targets(ret, scheduler, 0, n, scheduler->old_key);
 }
 
 unsigned int scheduler_n_targets(const struct scheduler_address *scheduler)
 {
-	const char *keys[3];
+	struct targets targets;
 
-	return scheduler->n_addresses * list_keys(scheduler, keys);
+	list_targets(scheduler, &targets);
+	return targets.n;
 }
 
 const char *scheduler_target(const struct scheduler_address *scheduler, unsigned int n, const char **ret_key)
 {
-	const char *keys[3];
-	unsigned int n_keys = list_keys(scheduler, keys);
+	struct targets targets;
 
-	*ret_key = keys[n / scheduler->n_addresses % n_keys];
-	return scheduler->addresses[n % scheduler->n_addresses];
+	list_targets(scheduler, &targets);
+	*ret_key = targets.list[n % targets.n].key;
+	return targets.list[n % targets.n].address;
 }
 
 static bool has_address(const struct scheduler_address *scheduler, const char *address)
@@ -188,6 +207,8 @@ bool scheduler_learn(struct scheduler_address *mine, const struct link_set *told
 
 	if (!is_next && strcmp(told->key, mine->key) != 0)
 		return false; /* nobody who has a key of ours says so without having been announced */
+	if (*mine->old_key && !strcmp(used_key, mine->old_key))
+		return false; /* what is true the present key says; the old one may be a thief's by now */
 	if (is_next) {
 		memcpy(next.old_key, mine->key, sizeof(next.old_key));
 		memcpy(next.key, mine->next_key, sizeof(next.key));

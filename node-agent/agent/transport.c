@@ -145,11 +145,13 @@ int transport_choose(const struct agent_options *options, struct scheduler_addre
 	const char *scheme = is_tls(options) ? "tls://" : "tcp://";
 	struct scheduler_address chosen = *scheduler;
 
-	chosen.n_addresses = 0;
+	chosen.n_addresses = chosen.n_own = 0;
 	memset(chosen.addresses, 0, sizeof(chosen.addresses));
 	for (unsigned int i = 0; i < scheduler->n_addresses; i++)
-		if (!strncmp(scheduler->addresses[i], scheme, strlen(scheme)))
+		if (!strncmp(scheduler->addresses[i], scheme, strlen(scheme))) {
 			memcpy(chosen.addresses[chosen.n_addresses++], scheduler->addresses[i], ADDRESS_SIZE);
+			chosen.n_own += i < scheduler->n_own;
+		}
 	if (chosen.n_addresses == 0)
 		return err_set(reterr, FAIL_LINK_NO_ENDPOINT, ENOENT, "the scheduler has no %s address", scheme);
 	*scheduler = chosen;
