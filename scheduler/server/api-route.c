@@ -150,8 +150,8 @@ const struct api_route api_routes[] = {
 		"header `Last-Event-ID`: goes on behind that event; `scope=all` for operators and planners: of all tenants that the key reaches",
 		"200 `text/event-stream`: `hello` {`run last missed`} first: `missed` events are no longer there to go on from, of anybody, null where nobody knows how "
 		"many; `failure` as in `GET /v1/failures`, with an `id`; `changed` {`stages nodes sandboxes`}: what is worth asking for again, at most every two "
-		"seconds; a comment every 15 s. A client that reads too slowly, and a key that is revoked, is cut off. 8 streams of a key (429 RATE_LIMITED), 64 "
-		"in all (503 SCHEDULER_BUSY)" },
+		"seconds; a comment every 15 s. A client that reads too slowly, and a key that is revoked, is cut off. 8 streams of a key, 32 of a "
+		"customer (429 RATE_LIMITED), 64 in all, of which 8 are the provider's (503 SCHEDULER_BUSY)" },
 	{ "GET", "/v1/fleet", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_fleet,
 		"All nodes in short, a page at a time, and their sums.",
 		"query `pool`, `limit` (1000; at most 2000; 0: the sums alone), `after` (the last page's `next`)",

@@ -165,8 +165,11 @@ void events_stage(struct events *events, const struct stage_fact *fact)
 	if (fact->outcome == RESULT_FAILED)
 		keep(events, fact);
 	LIST_FOREACH (client, &events->clients, link) {
-		if (!sees(client, tenant))
+		if (!sees(client, tenant)) {
+			/* who has all of its own is not behind for others' */
+			client->next += fact->outcome == RESULT_FAILED && client->next == events->last;
 			continue;
+		}
 		client->changed |= CHANGED_STAGES;
 		if (fact->outcome == RESULT_FAILED)
 			http_stream_wake(client->req->http);
@@ -188,12 +191,12 @@ static unsigned int look_at_fleet(struct events *events)
 	return changed;
 }
 
-/* A key that was revoked, or that may see something else now. */
 static bool may_stay(const struct client *client)
 {
-	const struct key_entry *key = registry_key_by_id(&client->events->server->registry, client->req->key_id);
+	const struct registry *registry = &client->events->server->registry;
+	const struct key_entry *key = registry_key_by_id(registry, client->req->key_id);
 
-	return key && !key->revoked && !client->events->server->stopping;
+	return key && registry_key_is_good(registry, key) && !client->events->server->stopping;
 }
 
 static void on_look(evutil_socket_t fd, short what, void *user)
@@ -255,16 +258,26 @@ static uint64_t read_last(const struct events *events, const char *text, int64_t
 	return MAX(number + 1, oldest(events));
 }
 
+/* Nobody takes all the streams there are: not one key, not one customer with many keys, and what is left is the provider's. */
 static int check_room(const struct events *events, const struct api_request *req, struct err *reterr)
 {
+	const bool is_provider = role_is_provider(req->role);
+	unsigned int of_key = 0, of_customer = 0, of_customers = 0;
 	const struct client *client;
-	unsigned int of_key = 0;
 
-	LIST_FOREACH (client, &events->clients, link)
+	LIST_FOREACH (client, &events->clients, link) {
 		of_key += !strcmp(client->req->key_id, req->key_id);
+		if (role_is_provider(client->req->role))
+			continue;
+		of_customers++;
+		of_customer += !strcmp(client->req->customer, req->customer);
+	}
 	if (of_key >= EVENTS_KEY_MAX)
 		return err_set(reterr, FAIL_RATE_LIMITED, EBUSY, "this key has %u streams of events open, as many as it may", of_key);
-	if (events->n_clients >= EVENTS_CLIENTS_MAX)
+	if (!is_provider && of_customer >= EVENTS_CUSTOMER_MAX)
+		return err_set(reterr, FAIL_RATE_LIMITED, EBUSY, "this customer's keys have %u streams of events open, as many as they may",
+			of_customer);
+	if (events->n_clients >= EVENTS_CLIENTS_MAX || (!is_provider && of_customers >= EVENTS_CUSTOMERS_MAX))
 		return err_set(reterr, FAIL_SCHEDULER_BUSY, EAGAIN, "%u streams of events are open", events->n_clients);
 	return 0;
 }

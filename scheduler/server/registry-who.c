@@ -67,25 +67,26 @@ struct tenant_entry *registry_tenant(const struct registry *registry, const char
 	return entry;
 }
 
+bool registry_key_is_good(const struct registry *registry, const struct key_entry *key)
+{
+	const struct customer_entry *customer = registry_customer(registry, key->customer);
+	const struct tenant_entry *tenant = registry_tenant(registry, key->tenant);
+
+	if (key->revoked)
+		return false;
+	/* the provider's keys outlive the customer that they may act for */
+	return role_is_provider(key->role) || !((customer && customer->revoked_us) || (tenant && tenant->revoked_us));
+}
+
 /* By its hash: what the comparison takes tells nothing about the key. */
 struct key_entry *registry_key(const struct registry *registry, const char *secret)
 {
-	const struct customer_entry *customer;
-	const struct tenant_entry *tenant;
 	char hex[KEY_HEX_SIZE];
 	struct key_entry *entry = NULL;
 
 	registry_hash(secret, hex);
 	HASH_FIND_STR(registry->keys, hex, entry);
-	if (!entry || entry->revoked)
-		return NULL;
-	customer = registry_customer(registry, entry->customer);
-	tenant = registry_tenant(registry, entry->tenant);
-	/* the provider's keys outlive the customer that they may act for */
-	if (!role_is_provider(entry->role) &&
-		((customer && customer->revoked_us) || (tenant && tenant->revoked_us)))
-		return NULL;
-	return entry;
+	return entry && registry_key_is_good(registry, entry) ? entry : NULL;
 }
 
 struct key_entry *registry_key_by_id(const struct registry *registry, const char *id)

@@ -145,7 +145,9 @@ void registry_deinit(struct registry *registry);
 
 /* NULL: absent. */
 struct customer_entry *registry_customer(const struct registry *registry, const char *name);
-/* By the secret; a revoked key, or one whose tenant or customer was revoked, is absent. */
+/* Neither it nor its tenant or customer was revoked. */
+bool registry_key_is_good(const struct registry *registry, const struct key_entry *key);
+/* By the secret; one that is not good is absent. */
 struct key_entry *registry_key(const struct registry *registry, const char *secret);
 struct key_entry *registry_key_by_id(const struct registry *registry, const char *id); /* also a revoked one */
 struct token_entry *registry_token(const struct registry *registry, const char *id);

@@ -272,14 +272,33 @@ START_TEST(a_stream_goes_on_where_it_broke)
 END_TEST
 
 /* Failures as telemetry hears them, without a node that has to make them. */
-static void many(unsigned int n)
+static void many_of(const char *tenant, unsigned int n)
 {
 	const struct stage_fact fact = { .when_us = 1, .stage = STAGE_VMM, .outcome = RESULT_FAILED, .code = FAIL_KVM_UNAVAILABLE, .n = 1,
-		.tenant = "default", .pool = "default", .sandbox = "sandbox", .trace = "trace" };
+		.tenant = tenant, .pool = "default", .sandbox = "sandbox", .trace = "trace" };
 
 	for (unsigned int i = 0; i < n; i++)
 		events_stage(rig.server->events, &fact);
 }
+
+static void many(unsigned int n)
+{
+	many_of("default", n);
+}
+
+START_TEST(failures_of_others_push_nobody_out)
+{
+	stream_open(&one, rig.stranger, "", NULL);
+	(void)stream_until(&one, "event: hello");
+	loop_for(rig.base, 20);
+	many(EVENTS_KEPT + 7);
+	many_of("other", 1);
+	(void)stream_until(&one, "KVM_UNAVAILABLE");
+	ck_assert_uint_eq(count_of(one.text, "event: failure"), 1);
+	ck_assert_uint_eq(events_dropped(rig.server->events), 0);
+	close(one.fd);
+}
+END_TEST
 
 START_TEST(what_is_no_longer_there_is_said)
 {
@@ -341,6 +360,43 @@ START_TEST(a_key_has_eight_streams_and_none_when_it_is_revoked)
 		ck_assert_msg(list[i].is_over || strstr(list[i].text, "\r\n0\r\n\r\n"), "stream %zu goes on", i);
 		close(list[i].fd);
 	}
+}
+END_TEST
+
+START_TEST(a_stream_ends_with_its_tenant)
+{
+	stream_open(&one, rig.sibling, "", NULL);
+	(void)stream_until(&one, "event: hello");
+	rig_expect(&rig, "DELETE", "/v1/tenants/sibling", rig.keys.provider, NULL, 204, NULL);
+	for (int k = 0; k < 600 && events_clients(rig.server->events); k++)
+		stream_pump(&one);
+	ck_assert_uint_eq(events_clients(rig.server->events), 0);
+	close(one.fd);
+}
+END_TEST
+
+START_TEST(one_customer_does_not_take_all_streams)
+{
+	static struct stream list[EVENTS_CUSTOMER_MAX];
+	char key[API_KEY_SIZE];
+	struct answer answer;
+
+	for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+		if (i % EVENTS_KEY_MAX == 0) {
+			answer = rig_call(&rig, "POST", "/v1/keys", rig.keys.provider, "{\"role\":\"tenant\",\"tenant\":\"sibling\"}");
+			ck_assert_msg(answer.status == 201, "%s", answer.body);
+			answer_text(answer.json, "key", key, sizeof(key));
+			answer_free(&answer);
+		}
+		stream_open(&list[i], key, "", NULL);
+		(void)stream_until(&list[i], "event: hello");
+	}
+	rig_expect(&rig, "GET", "/v1/events", rig.keys.tenant, NULL, 429, "RATE_LIMITED");
+	stream_open(&one, rig.stranger, "", NULL);
+	(void)stream_until(&one, "event: hello");
+	close(one.fd);
+	for (size_t i = 0; i < ARRAY_LEN(list); i++)
+		close(list[i].fd);
 }
 END_TEST
 
@@ -441,6 +497,9 @@ int main(void)
 	tcase_add_test(tcase, what_is_no_longer_there_is_said);
 	tcase_add_test(tcase, one_that_does_not_read_is_cut_off);
 	tcase_add_test(tcase, a_key_has_eight_streams_and_none_when_it_is_revoked);
+	tcase_add_test(tcase, failures_of_others_push_nobody_out);
+	tcase_add_test(tcase, a_stream_ends_with_its_tenant);
+	tcase_add_test(tcase, one_customer_does_not_take_all_streams);
 	tcase_add_test(tcase, the_fleet_in_pages_and_its_sums);
 	tcase_add_test(tcase, starts_over_time);
 	suite_add_tcase(suite, tcase);
