@@ -121,6 +121,7 @@ struct sandbox_wish {
 	size_t n_labels;
 };
 
+#define FLEET_WARM_TENANT "croft:warm" /* no tenant can be called so */
 struct sandbox_record {
 	char id[ID_SIZE];
 	char tenant[ID_NAME_MAX + 1];
@@ -489,15 +490,10 @@ struct fleet_put {
 };
 
 enum fleet_send_type {
-	SEND_WELCOME,
-	SEND_DESIRED,
-	SEND_CREATE,
-	SEND_DESTROY,
-	SEND_UPDATE,
-	SEND_NETWORK, SEND_BUDGET,
+	SEND_WELCOME, SEND_DESIRED,
+	SEND_CREATE, SEND_DESTROY, SEND_UPDATE, SEND_NETWORK, SEND_BUDGET,
 	SEND_PAUSE, SEND_RESUME,
-	SEND_SNAPSHOT,
-	SEND_DROP_SNAPSHOT,
+	SEND_SNAPSHOT, SEND_DROP_SNAPSHOT,
 	SEND_REPORT_ACK, SEND_LEASE, SEND_REFUSED
 };
 /* At most once, and best effort: what matters is sent again by a later step. */
@@ -609,6 +605,10 @@ int fleet_sandbox_get(const struct fleet *fleet, const char *id, struct sandbox_
  * the route to its node, 0 when the node is not connected. */
 const char *fleet_sandbox_tenant(const struct fleet *fleet, const char *id);
 const char *fleet_sandbox_node(const struct fleet *fleet, const char *id, uint64_t *ret_session);
+/* Whose `generation` of it is (of a warm VM that was taken: FLEET_WARM_TENANT's), where it is now (NULL: nowhere), and its
+ * latest generation. False: it is not there. */
+struct fleet_owner { const char *tenant, *node; uint64_t generation; };
+bool fleet_sandbox_owner(const struct fleet *fleet, const char *id, uint64_t generation, struct fleet_owner *ret);
 /* Template and shape of a live sandbox; NULL when it is not there. Valid until the next step. */
 const struct sandbox_spec *fleet_sandbox_spec(const struct fleet *fleet, const char *id);
 /* Ids in order of creation, beginning after `after` ("": from the start); `tenant` NULL: all. Where `after` is gone, with the

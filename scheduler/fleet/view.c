@@ -63,6 +63,19 @@ const char *fleet_sandbox_node(const struct fleet *fleet, const char *id, uint64
 	return sandbox->node->record.id;
 }
 
+bool fleet_sandbox_owner(const struct fleet *fleet, const char *id, uint64_t generation, struct fleet_owner *ret)
+{
+	const struct sandbox *sandbox = fleet_sandbox_find(fleet, id);
+	const struct sandbox_record *record = sandbox ? &sandbox->record : NULL;
+
+	if (!record)
+		return false;
+	*ret = (struct fleet_owner){ .tenant = record->took && record->took == generation ? FLEET_WARM_TENANT : record->tenant,
+		.node = sandbox->node ? sandbox->node->record.id : NULL,
+		.generation = record->generation };
+	return true;
+}
+
 size_t fleet_sandbox_list(const struct fleet *fleet, const char *tenant, const char *after, int64_t after_us,
 	char (*ret)[ID_SIZE], size_t max)
 {

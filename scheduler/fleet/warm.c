@@ -27,7 +27,7 @@
 #define YIELD_LOOKS 64 /* nodes looked at for one where room can be made */
 #define YIELD_WAIT_USEC (5 * USEC_PER_SEC)
 
-static const char warm_tenant[] = "croft:warm";
+static const char warm_tenant[] = FLEET_WARM_TENANT;
 
 bool fleet_sandbox_is_warm(const struct sandbox *sandbox)
 {

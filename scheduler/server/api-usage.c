@@ -97,7 +97,7 @@ static json_int_t sum_of(const json_t *rows, const char *name)
 	json_int_t sum = 0;
 
 	for (size_t i = 0; i < json_array_size(rows); i++)
-		sum += json_integer_value(json_object_get(json_array_get(rows, i), name));
+		sum = books_add(sum, json_integer_value(json_object_get(json_array_get(rows, i), name)));
 	return sum;
 }
 
@@ -139,10 +139,10 @@ static json_t *view_lost(const struct server *server, json_t *lost)
 				(void)json_array_append(list, entry);
 			}
 			(void)json_object_set_new(entry, "lost_us",
-				json_integer(json_integer_value(json_object_get(entry, "lost_us")) + json_integer_value(value)));
+				json_integer(books_add(json_integer_value(json_object_get(entry, "lost_us")), json_integer_value(value))));
 			entry = json_object_get(entry, "components");
 			(void)json_object_set_new(
-				entry, component, json_integer(json_integer_value(json_object_get(entry, component)) + json_integer_value(value)));
+				entry, component, json_integer(books_add(json_integer_value(json_object_get(entry, component)), json_integer_value(value))));
 		}
 	json_decref(owners);
 	return list;

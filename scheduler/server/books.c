@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/table.h"
 #include "server/ended.h"
 #include "server/message.h"
+#include "server/rate.h"
 #include "server/shell.h"
 #include "server/telemetry.h"
 #include "server/worker.h"
@@ -20,9 +22,18 @@
 #include "wire/json.h"
 
 #define EXPIRE_EVERY_S 3600
+#define AHEAD_US (60 * USEC_PER_SEC) /* that a node's clock may be of this one */
+#define SAY_AGAIN_USEC (60 * USEC_PER_SEC)
 
 LIST_HEAD(taking_list, taking);
 LIST_HEAD(question_list, books_question);
+
+/* A node that tells of sandboxes which only it knows. */
+struct teller {
+	char node[ID_SIZE];
+	struct rate hearsay;
+	UT_hash_handle hh;
+};
 
 struct books {
 	struct taking_list takings; /* with the thread */
@@ -33,6 +44,8 @@ struct books {
 	size_t n_questions;
 	struct books_counts counts;
 	bool is_failing;
+	struct teller *tellers;
+	int64_t told_usec; /* that something was left out */
 	struct usage_db *db; /* the thread's */
 };
 
@@ -45,6 +58,7 @@ struct taking {
 	char node[ID_SIZE];
 	struct usage_account *accounts;
 	size_t n, n_new;
+	bool is_partial; /* some of the report was left out */
 	struct err err;
 };
 
@@ -87,6 +101,8 @@ static void done_take(void *arg)
 	if (!has_failed) {
 		books->counts.records += taking->n_new;
 		books->counts.repeated += taking->n - taking->n_new;
+	}
+	if (!has_failed && !taking->is_partial) {
 		ack.number = taking->number;
 		envelope.body_case = CROFT__ENVELOPE__BODY_USAGE_ACK;
 		envelope.usage_ack = &ack;
@@ -95,29 +111,128 @@ static void done_take(void *arg)
 	taking_free(taking);
 }
 
-/* Whose a sandbox is; "": nobody's, as far as this node may say. */
-static const char *tenant_of(const struct server *server, const char *node, const char *pool, const struct usage_record *used)
+static bool find_owner(const struct server *server, const struct usage_record *used, struct fleet_owner *ret)
 {
-	const struct fleet *fleet = shell_fleet(server->shell);
-	uint64_t session;
-	const char *at = fleet_sandbox_node(fleet, used->sandbox, &session);
-	const struct ended_sandbox *ended = at ? NULL : telemetry_ended(server->telemetry, used->sandbox);
-	const struct tenant_entry *tenant = registry_tenant(&server->registry, used->tenant);
-	const struct pool_entry *of = registry_pool(&server->registry, pool);
+	const struct ended_sandbox *ended;
 
-	if (at && !strcmp(at, node))
-		return fleet_sandbox_tenant(fleet, used->sandbox);
-	if (ended && !strcmp(ended->node, node))
-		return ended->tenant;
-	if (tenant && of && (of->record.shared || !strcmp(of->record.customer, tenant->customer)))
-		return used->tenant; /* an earlier generation, or one that ended long ago */
-	return "";
+	if (fleet_sandbox_owner(shell_fleet(server->shell), used->sandbox, used->generation, ret))
+		return true;
+	ended = telemetry_ended(server->telemetry, used->sandbox);
+	if (ended)
+		*ret = (struct fleet_owner){ .tenant = ended->took && ended->took == used->generation ? FLEET_WARM_TENANT : ended->tenant,
+			.node = ended->node,
+			.generation = ended->generation };
+	return ended != NULL;
+}
+
+static bool may_use(const struct server *server, const struct pool_entry *pool, const char *name)
+{
+	const struct tenant_entry *tenant = registry_tenant(&server->registry, name);
+
+	return pool && tenant && (pool->record.shared || !strcmp(pool->record.customer, tenant->customer));
+}
+
+/* Whose a sandbox is; "": nobody's, as far as this node may say. */
+static void judge(const struct server *server, struct usage_account *account)
+{
+	const struct pool_entry *pool = registry_pool(&server->registry, account->pool);
+	struct usage_record *used = &account->used;
+	struct fleet_owner owner = { .tenant = used->tenant };
+	bool is_believed = may_use(server, pool, used->tenant), is_here;
+	char tenant[sizeof(used->tenant)];
+
+	if (find_owner(server, used, &owner)) {
+		is_here = owner.node && !strcmp(owner.node, account->node);
+		is_believed = is_here || (is_believed && !strcmp(owner.tenant, used->tenant)); /* it was here before it was there */
+		account->is_hearsay = used->generation > owner.generation;
+	} else { /* it ended long ago; in a pool of all customers nobody's node says whose it was */
+		account->is_hearsay = true;
+		account->is_unproven = pool && pool->record.shared;
+	}
+	(void)snprintf(tenant, sizeof(tenant), "%s", is_believed ? owner.tenant : "");
+	memcpy(used->tenant, tenant, sizeof(tenant));
+}
+
+/* A node's clock may say anything. What it counted was in the time that is kept, and not after now: else it was until now. */
+static void straighten(struct usage_record *used, int64_t now_us)
+{
+	const int64_t since_us = now_us - BOOKS_KEEP_US, length_us = used->until_us - used->began_us;
+
+	if (used->until_us < since_us || used->until_us > now_us + AHEAD_US) {
+		used->until_us = now_us;
+		used->began_us = now_us - length_us;
+	}
+	used->began_us = MIN(MAX(used->began_us, since_us), used->until_us);
+}
+
+/* Of sandboxes that nobody else knows a node tells as many as it keeps, and one a minute from then on: else the disk was its own. */
+static bool may_tell(struct books *books, const char *node, int64_t now_usec)
+{
+	struct teller *teller = NULL;
+	uint64_t left, wait_s;
+
+	HASH_FIND_STR(books->tellers, node, teller);
+	if (!teller) {
+		teller = calloc(1, sizeof(*teller));
+		if (!teller)
+			return false;
+		(void)snprintf(teller->node, sizeof(teller->node), "%s", node);
+		HASH_ADD_STR(books->tellers, node, teller);
+		if (!teller->hh.tbl) { /* uthash had no memory */
+			free(teller);
+			return false;
+		}
+	}
+	return rate_take(&teller->hearsay, now_usec / 60, 1, BOOKS_HEARSAY_MAX, &left, &wait_s);
+}
+
+/* True: all of it. What is left out the node tells again, since it is not acknowledged. */
+static bool take_accounts(struct taking *taking, const struct usage_report *report, const char *pool)
+{
+	const int64_t now_us = clock_realtime_usec(), now_usec = clock_monotonic_usec();
+
+	for (size_t i = 0; i < report->n; i++) {
+		struct usage_account *account = &taking->accounts[taking->n];
+
+		*account = (struct usage_account){ .used = report->records[i], .heard_us = now_us };
+		(void)snprintf(account->node, sizeof(account->node), "%s", taking->node);
+		(void)snprintf(account->pool, sizeof(account->pool), "%s", pool);
+		judge(taking->books->server, account);
+		straighten(&account->used, now_us);
+		if (!account->is_hearsay || may_tell(taking->books, taking->node, now_usec))
+			taking->n++;
+	}
+	return taking->n == report->n;
+}
+
+/* Those of one node that are with the thread: it asks for no more than its share of that. */
+static unsigned int under_way(const struct books *books, const char *node)
+{
+	const struct taking *taking;
+	unsigned int n = 0;
+
+	LIST_FOREACH (taking, &books->takings, link)
+		n += !strcmp(taking->node, node);
+	return n;
+}
+
+static void say_left_out(const struct taking *taking, size_t n)
+{
+	const int64_t now_usec = clock_monotonic_usec();
+	struct books *books = taking->books;
+	struct err err = ERR_NULL;
+
+	books->counts.left_out += n;
+	if (books->told_usec && now_usec - books->told_usec < SAY_AGAIN_USEC)
+		return;
+	books->told_usec = now_usec;
+	(void)err_set(&err, FAIL_RATE_LIMITED, EBUSY, "%zu accounts are of sandboxes that only this node knows: more than it may tell", n);
+	log_failure(LOG_LEVEL_WARN, "usage is left out", &err, "node", taking->node, NULL);
 }
 
 void books_on_report(struct books *books, const struct link_message *message, const struct usage_report *report)
 {
-	const int64_t now_us = clock_realtime_usec();
-	struct taking *taking = calloc(1, sizeof(*taking));
+	struct taking *taking = under_way(books, message->id) < BOOKS_TAKINGS_MAX ? calloc(1, sizeof(*taking)) : NULL;
 	struct fleet_node_view view;
 	struct err err = ERR_NULL;
 
@@ -134,17 +249,10 @@ void books_on_report(struct books *books, const struct link_message *message, co
 	taking->number = report->number;
 	taking->n_dropped = MIN(report->n_dropped, (uint64_t)INT64_MAX);
 	(void)snprintf(taking->node, sizeof(taking->node), "%s", message->id);
-	for (; taking->n < report->n; taking->n++) {
-		struct usage_account *account = &taking->accounts[taking->n];
-
-		account->used = report->records[taking->n];
-		(void)snprintf(account->used.tenant, sizeof(account->used.tenant), "%s",
-			tenant_of(books->server, message->id, view.record->pool, &report->records[taking->n]));
-		(void)snprintf(account->node, sizeof(account->node), "%s", message->id);
-		(void)snprintf(account->pool, sizeof(account->pool), "%s", view.record->pool);
-		account->heard_us = now_us;
-	}
-	if (worker_add(books->worker, work_take, done_take, taking, &err) < 0)
+	taking->is_partial = !take_accounts(taking, report, view.record->pool);
+	if (taking->is_partial)
+		say_left_out(taking, report->n - taking->n);
+	if ((taking->is_partial && taking->n == 0) || worker_add(books->worker, work_take, done_take, taking, &err) < 0)
 		taking_free(taking);
 }
 
@@ -211,6 +319,13 @@ static void add_account(const struct usage_account *account, void *user)
 	see(user, row, account->used.is_over ? 0 : account->used.until_us);
 }
 
+json_int_t books_add(json_int_t a, json_int_t b)
+{
+	json_int_t sum;
+
+	return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+
 static void add_lost(const char *pool, enum fail_component component, uint64_t lost_us, void *user)
 {
 	struct books_question *question = user;
@@ -221,7 +336,7 @@ static void add_lost(const char *pool, enum fail_component component, uint64_t l
 		(void)json_object_set_new(question->lost, pool, of);
 	}
 	before = json_object_get(of, component_name(component));
-	(void)json_object_set_new(of, component_name(component), json_integer(json_integer_value(before) + (json_int_t)lost_us));
+	(void)json_object_set_new(of, component_name(component), json_integer(books_add(json_integer_value(before), (json_int_t)lost_us)));
 }
 
 static int read_of(struct books_question *question, const char *tenant)
@@ -237,7 +352,7 @@ static int read_of(struct books_question *question, const char *tenant)
 		r = usage_db_lost(db, &filter, add_lost, question, &question->err);
 	if (r == 0)
 		r = usage_db_dropped(db, &filter, &n_dropped, &question->err);
-	question->n_dropped += n_dropped;
+	question->n_dropped = (uint64_t)books_add((json_int_t)question->n_dropped, (json_int_t)n_dropped);
 	return r;
 }
 
@@ -377,6 +492,8 @@ int books_new(struct books **ret, struct server *server, struct err *reterr)
 
 void books_free(struct books *books)
 {
+	struct teller *teller, *next;
+
 	if (!books)
 		return;
 	if (books->timer)
@@ -387,5 +504,9 @@ void books_free(struct books *books)
 	while (!LIST_EMPTY(&books->questions)) /* whoever asked is gone */
 		books_question_free(LIST_FIRST(&books->questions));
 	usage_db_close(books->db);
+	HASH_ITER (hh, books->tellers, teller, next) {
+		HASH_DEL(books->tellers, teller);
+		free(teller);
+	}
 	free(books);
 }

@@ -2,7 +2,8 @@
  *
  * The books: what nodes say that sandboxes have used (store/usage-db.h), in a thread of its own. A report is acknowledged when it is
  * durable. A node speaks of sandboxes that run there, or did: whose they are says the fleet; of those that it does not know any more
- * the node does, for tenants that may use its pool; of others it is nobody's.
+ * the node does, for tenants of its pool's customer; in a shared pool for the one whom another account of that sandbox is of. Else it is
+ * nobody's. What such words may take of memory and disk is bounded.
  */
 #pragma once
 
@@ -17,6 +18,8 @@
 #define BOOKS_QUESTIONS_MAX 16u
 #define BOOKS_TENANTS_MAX 1024u /* that one question is about */
 #define BOOKS_ROWS_MAX 10000u
+#define BOOKS_TAKINGS_MAX 4u /* reports of one node at a time */
+#define BOOKS_HEARSAY_MAX (4096u + USAGE_RECORDS_MAX) /* accounts of sandboxes that only one node knows: as many as it keeps; then one a minute */
 
 struct books;
 
@@ -53,6 +56,8 @@ void books_forget(struct books_question *question);
 void books_question_free(struct books_question *question);
 
 struct books_counts {
-	uint64_t records, repeated, failed;
+	uint64_t records, repeated, failed, left_out;
 };
+/* As much as there is room for. */
+json_int_t books_add(json_int_t a, json_int_t b);
 struct books_counts books_count(const struct books *books);

@@ -52,6 +52,8 @@ void ended_add(struct ended *ended, const struct sandbox_record *record)
 	COPY(sandbox->template_name, record->spec->template_name);
 	sandbox->vcpus = record->spec->vcpus;
 	sandbox->memory_mib = record->spec->memory_mib;
+	sandbox->generation = record->generation;
+	sandbox->took = record->took;
 	sandbox->ended_us = record->ended_us;
 	TAILQ_INSERT_TAIL(&ended->order, sandbox, in_order);
 	ended->n++;

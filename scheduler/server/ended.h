@@ -19,6 +19,7 @@ struct ended_sandbox {
 	char tenant[ID_NAME_MAX + 1], template_name[ID_NAME_MAX + 1];
 	uint32_t vcpus;
 	uint64_t memory_mib;
+	uint64_t generation, took; /* as of its record */
 	int64_t ended_us;
 	TAILQ_ENTRY(ended_sandbox) in_order;
 	UT_hash_handle hh;

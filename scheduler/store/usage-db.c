@@ -13,9 +13,9 @@
 
 #define SCHEMA 1
 #define COUNTERS 6
-#define SQL_SIZE 1536
+#define SQL_SIZE 4096
 
-enum statement { SQL_GET, SQL_PUT, SQL_HOUR, SQL_LOSS, SQL_LOSSES, SQL_PUT_DROPPED, SQL_MAX_ };
+enum statement { SQL_GET, SQL_PUT, SQL_HOUR, SQL_LOSS, SQL_LOSSES, SQL_PUT_DROPPED, SQL_PROOF, SQL_MAX_ };
 
 #define COLUMNS                                                                                        \
 	"node, sandbox, generation, tenant, pool, version, began_us, until_us, vcpus, memory_mib, disk_mib, running_us, paused_us, " \
@@ -30,6 +30,7 @@ static const char *const statements[SQL_MAX_] = {
 		     "egress_bytes = egress_bytes + ?10, uncounted_us = uncounted_us + ?11, spread_us = spread_us + ?12",
 	[SQL_LOSS] = "INSERT INTO loss VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE SET lost_us = lost_us + ?6",
 	[SQL_LOSSES] = "SELECT component, SUM(lost_us) FROM loss WHERE node = ?1 AND sandbox = ?2 AND generation = ?3 GROUP BY component",
+	[SQL_PROOF] = "SELECT 1 FROM account WHERE tenant = ?1 AND sandbox = ?2 LIMIT 1",
 	[SQL_PUT_DROPPED] = "INSERT INTO dropped VALUES (?1, ?2) ON CONFLICT DO UPDATE SET n = max(n, ?2)",
 };
 
@@ -267,20 +268,22 @@ static int add_hour(struct usage_db *db, const struct usage_account *account, in
 	return run(db, SQL_HOUR, reterr);
 }
 
-/* Over the hours that [from, to) touches. */
+/* Over the hours that [from, to) touches, or every so many of them where they are too many. */
 static int add_hours(struct usage_db *db, const struct usage_account *account, int64_t from, int64_t to,
 	const uint64_t added[static COUNTERS], struct err *reterr)
 {
 	const int64_t first = from / USAGE_HOURS_US, last = MAX(to - 1, from) / USAGE_HOURS_US;
+	const int64_t step = (last - first) / (account->is_hearsay ? USAGE_ROWS_HEARSAY : USAGE_ROWS_MAX) + 1;
 	uint64_t before[COUNTERS] = { 0 };
 	int r = 0;
 
-	for (int64_t hour = first; hour <= last && r == 0; hour++) {
-		const int64_t end = hour == last ? to : (hour + 1) * USAGE_HOURS_US;
+	for (int64_t hour = first; hour <= last && r == 0; hour += step) {
+		const bool is_last = hour + step > last;
+		const int64_t end = is_last ? to : (hour + step) * USAGE_HOURS_US;
 		uint64_t here[COUNTERS];
 
 		for (int i = 0; i < COUNTERS; i++) {
-			const uint64_t until = hour == last ? added[i] : part(added[i], end - from, to - from);
+			const uint64_t until = is_last ? added[i] : part(added[i], end - from, to - from);
 
 			here[i] = until - before[i];
 			before[i] = until;
@@ -326,6 +329,24 @@ static int find(struct usage_db *db, const struct usage_account *account, struct
 	return r == 0 && *ret_found ? read_losses(db, ret, reterr) : r;
 }
 
+/* Whose it is, where that is not decided yet. */
+static int decide_tenant(struct usage_db *db, struct usage_account *account, struct err *reterr)
+{
+	sqlite3_stmt *stmt = db->prepared[SQL_PROOF];
+	int rc;
+
+	if (!account->is_unproven || !*account->used.tenant)
+		return 0;
+	bind_text(stmt, 1, account->used.tenant);
+	bind_text(stmt, 2, account->used.sandbox);
+	rc = sqlite3_step(stmt);
+	(void)sqlite3_reset(stmt);
+	(void)sqlite3_clear_bindings(stmt);
+	if (rc != SQLITE_ROW)
+		account->used.tenant[0] = '\0';
+	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : fail(db, rc, statements[SQL_PROOF], reterr);
+}
+
 int usage_db_take(struct usage_db *db, const struct usage_account *account, bool *ret_new, struct err *reterr)
 {
 	struct usage_account before, now = *account;
@@ -345,8 +366,13 @@ int usage_db_take(struct usage_db *db, const struct usage_account *account, bool
 	if (is_known) {
 		counters_of(&before.used, old);
 		from = before.used.until_us;
-		memcpy(now.used.tenant, before.used.tenant, sizeof(now.used.tenant)); /* whose it is was decided once */
 	}
+	if (*before.used.tenant) /* whose it is was decided once */
+		memcpy(now.used.tenant, before.used.tenant, sizeof(now.used.tenant));
+	else
+		r = decide_tenant(db, &now, reterr);
+	if (r < 0)
+		return r;
 	for (int i = 0; i < COUNTERS; i++) {
 		new[i] = MAX(new[i], old[i]);
 		added[i] = new[i] - old[i];
@@ -374,16 +400,16 @@ static sqlite3_stmt *ask(struct usage_db *db, const char *what, const char *hour
 {
 	sqlite3_stmt *stmt = NULL;
 	char sql[SQL_SIZE], time[128] = "";
-	int rc;
+	int rc, n;
 
 	if (filter->from_us > 0)
 		(void)snprintf(time, sizeof(time), " AND %s.hour >= %lld AND %s.hour < %lld", hours,
 			(long long)(filter->from_us / USAGE_HOURS_US), hours,
 			(long long)((filter->to_us + USAGE_HOURS_US - 1) / USAGE_HOURS_US));
-	(void)snprintf(sql, sizeof(sql), "%s WHERE 1%s%s%s%s%s %s LIMIT %llu", what, *filter->tenant ? " AND a.tenant = ?1" : "",
+	n = snprintf(sql, sizeof(sql), "%s WHERE 1%s%s%s%s%s %s LIMIT %llu", what, *filter->tenant ? " AND a.tenant = ?1" : "",
 		*filter->sandbox ? " AND a.sandbox = ?2" : "", *filter->pool ? " AND a.pool = ?3" : "",
 		*filter->node ? " AND a.node = ?4" : "", time, tail, (unsigned long long)filter->max_rows);
-	rc = sqlite3_prepare_v2(db->handle, sql, -1, &stmt, NULL);
+	rc = n < (int)sizeof(sql) ? sqlite3_prepare_v2(db->handle, sql, -1, &stmt, NULL) : SQLITE_TOOBIG;
 	if (rc != SQLITE_OK) {
 		(void)fail(db, rc, sql, reterr);
 		return NULL;
@@ -403,10 +429,12 @@ static int over(struct usage_db *db, sqlite3_stmt *stmt, int rc, struct err *ret
 	return r;
 }
 
+/* SUM() fails where a sum is beyond 63 bits, and with it the whole question. This is exact below that, and as much as fits else. */
+#define WHOLE(x) "SUM(" x " >> 32) * 4294967296 + SUM(" x " & 4294967295)"
 #define SUMS(t, spread)                                                                                                           \
-	", COUNT(DISTINCT a.node || a.sandbox || a.generation), SUM(" t ".running_us), SUM(" t ".paused_us), SUM(" t ".disk_us), SUM(" t         \
-	".cpu_us), SUM(" t ".egress_bytes), SUM(" t ".uncounted_us), " spread ", TOTAL(" t                                              \
-	".running_us * 1.0 * a.memory_mib) / 1024e6, TOTAL(" t ".disk_us * 1.0 * a.disk_mib) / 1024e6, "                                \
+	", COUNT(DISTINCT a.node || a.sandbox || a.generation), " WHOLE(t ".running_us") ", " WHOLE(t ".paused_us") ", "                \
+	WHOLE(t ".disk_us") ", " WHOLE(t ".cpu_us") ", " WHOLE(t ".egress_bytes") ", " WHOLE(t ".uncounted_us") ", " spread             \
+	", TOTAL(" t ".running_us * 1.0 * a.memory_mib) / 1024e6, TOTAL(" t ".disk_us * 1.0 * a.disk_mib) / 1024e6, "                   \
 	"COUNT(DISTINCT CASE a.is_over WHEN 0 THEN a.node || a.sandbox || a.generation END), MIN(CASE a.is_over WHEN 0 THEN a.until_us END)"
 #define JOINED(t) t " CROSS JOIN account a USING (node, sandbox, generation)"
 
@@ -415,8 +443,8 @@ int usage_db_sum(struct usage_db *db, const struct usage_filter *filter, void (*
 {
 	static const char *const heads[2][2] = { { "SELECT a.tenant, ''" SUMS("a", "0") " FROM account a",
 						   "SELECT a.tenant, a.sandbox" SUMS("a", "0") " FROM account a" },
-		{ "SELECT a.tenant, ''" SUMS("h", "SUM(h.spread_us)") " FROM " JOINED("hour h"),
-			"SELECT a.tenant, a.sandbox" SUMS("h", "SUM(h.spread_us)") " FROM " JOINED("hour h") } };
+		{ "SELECT a.tenant, ''" SUMS("h", WHOLE("h.spread_us")) " FROM " JOINED("hour h"),
+			"SELECT a.tenant, a.sandbox" SUMS("h", WHOLE("h.spread_us")) " FROM " JOINED("hour h") } };
 	sqlite3_stmt *stmt = ask(db, heads[filter->from_us > 0][filter->by_sandbox], "h",
 		filter->by_sandbox ? "GROUP BY a.tenant, a.sandbox ORDER BY 1, 2" : "GROUP BY a.tenant ORDER BY 1", filter, reterr);
 	int rc;
@@ -435,7 +463,7 @@ int usage_db_sum(struct usage_db *db, const struct usage_filter *filter, void (*
 int usage_db_lost(struct usage_db *db, const struct usage_filter *filter,
 	void (*each)(const char *pool, enum fail_component component, uint64_t lost_us, void *user), void *user, struct err *reterr)
 {
-	sqlite3_stmt *stmt = ask(db, "SELECT a.pool, l.component, SUM(l.lost_us) FROM " JOINED("loss l"), "l", "GROUP BY 1, 2", filter, reterr);
+	sqlite3_stmt *stmt = ask(db, "SELECT a.pool, l.component, " WHOLE("l.lost_us") " FROM " JOINED("loss l"), "l", "GROUP BY 1, 2", filter, reterr);
 	int rc;
 
 	if (!stmt)
@@ -472,7 +500,7 @@ int usage_db_accounts(struct usage_db *db, const struct usage_filter *filter,
 int usage_db_dropped(struct usage_db *db, const struct usage_filter *filter, uint64_t *ret, struct err *reterr)
 {
 	const struct usage_filter all_time = { filter->tenant, filter->sandbox, filter->pool, filter->node, 0, 0, false, 1 };
-	sqlite3_stmt *stmt = ask(db, "SELECT COALESCE(SUM(n), 0) FROM dropped WHERE node IN (SELECT a.node FROM account a", "a", ")", &all_time, reterr);
+	sqlite3_stmt *stmt = ask(db, "SELECT " WHOLE("n") " FROM dropped WHERE node IN (SELECT a.node FROM account a", "a", ")", &all_time, reterr);
 	int rc = stmt ? sqlite3_step(stmt) : SQLITE_ERROR;
 
 	if (!stmt)
@@ -488,10 +516,10 @@ int usage_db_expire(struct usage_db *db, int64_t before_us, struct err *reterr)
 	char sql[512];
 
 	(void)snprintf(sql, sizeof(sql),
-		"DELETE FROM hour WHERE hour < %lld; DELETE FROM account WHERE is_over = 1 AND until_us < %lld; "
+		"DELETE FROM hour WHERE hour < %lld; DELETE FROM account WHERE (is_over = 1 AND until_us < %lld) OR heard_us < %lld; "
 		"DELETE FROM loss WHERE NOT EXISTS (SELECT 1 FROM account a WHERE a.node = loss.node AND a.sandbox = loss.sandbox AND "
 		"a.generation = loss.generation)",
-		(long long)(before_us / USAGE_HOURS_US), (long long)before_us);
+		(long long)(before_us / USAGE_HOURS_US), (long long)before_us, (long long)before_us);
 	return exec(db, sql, reterr);
 }
 

@@ -4,7 +4,8 @@
  *
  * An account is one generation of a sandbox on one node, with its latest record; a record that is not later changes nothing. What a
  * record adds goes to the hours of the time since the one before, evenly, to the last microsecond: sums are exact, and how much of
- * a sum was spread over more than one hour is in it. WAL with synchronous=FULL: what was acknowledged is on the disk.
+ * a sum was spread over more than one hour is in it. A time so long that it touches more than USAGE_ROWS_MAX hours (of hearsay:
+ * USAGE_ROWS_HEARSAY) goes to so many of them, evenly: what one record takes on the disk is bounded. WAL with synchronous=FULL: what was acknowledged is on the disk.
  */
 #pragma once
 
@@ -17,6 +18,9 @@
 #include "wire/messages.h"
 
 #define USAGE_HOURS_US (INT64_C(3600) * 1000 * 1000)
+
+#define USAGE_ROWS_MAX 744
+#define USAGE_ROWS_HEARSAY 24
 
 struct usage_db;
 
@@ -33,6 +37,8 @@ struct usage_account {
 	char node[ID_SIZE];
 	char pool[ID_NAME_MAX + 1];
 	int64_t heard_us;
+	bool is_hearsay;  /* nobody but the node says that there was such a sandbox */
+	bool is_unproven; /* likewise whose it was: nobody's, where no other account of it is that tenant's */
 };
 /* *ret_new false: it was known. A counter that is lower than before stays as it was. */
 int usage_db_take(struct usage_db *db, const struct usage_account *account, bool *ret_new, struct err *reterr);
@@ -66,7 +72,7 @@ int usage_db_accounts(struct usage_db *db, const struct usage_filter *filter,
 /* Of the nodes that have an account which the filter takes. */
 int usage_db_dropped(struct usage_db *db, const struct usage_filter *filter, uint64_t *ret, struct err *reterr);
 
-/* Hours before, and accounts that were over before. */
+/* Hours before, and accounts that were over before, or not heard of since. */
 int usage_db_expire(struct usage_db *db, int64_t before_us, struct err *reterr);
 /* The first hour that there is, in microseconds; 0: none. */
 int64_t usage_db_oldest(struct usage_db *db);

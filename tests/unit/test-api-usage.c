@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lib/suite.h"
+#include "server/books.h"
 #include "unit/test-api-rig.h"
 
 #define SEC 1000000
@@ -59,6 +60,20 @@ static void tell(struct usage_record *record, size_t n, uint64_t n_dropped)
 	for (int i = 0; i < 2000 && node.usage_acked != number; i++)
 		loop_for(rig.base, 10);
 	ck_assert_uint_eq(node.usage_acked, number);
+}
+
+/* Only sends it. */
+static void say(const struct usage_record *records, size_t n)
+{
+	const struct usage_report report = { .number = ++number, .records = (struct usage_record *)(uintptr_t)records, .n = n };
+	Croft__UsageReport *message = usage_report_encode(&report);
+	Croft__Envelope envelope;
+
+	croft__envelope__init(&envelope);
+	envelope.body_case = CROFT__ENVELOPE__BODY_USAGE;
+	envelope.usage = message;
+	node_send(&node, &envelope);
+	protobuf_c_message_free_unpacked(&message->base, NULL);
 }
 
 static struct answer ask(const char *key, const char *query)
@@ -144,6 +159,100 @@ START_TEST(everybody_sees_what_is_his)
 }
 END_TEST
 
+/* Of a sandbox that is there a node may say what was, not whose it is; of one that was somewhere else nobody's node makes it another's. */
+START_TEST(a_node_charges_nobody_else)
+{
+	struct usage_record record = used(3, 60 * SEC);
+
+	(void)snprintf(record.tenant, sizeof(record.tenant), "default");
+	memcpy(record.sandbox, "unknownunknownunkno4", ID_SIZE);
+	tell(&record, 1, 0); /* the pool is this customer's own */
+	ck_assert_int_eq(total(rig.keys.tenant, "", "running_us"), 60 * SEC);
+	rig_expect(&rig, "PATCH", "/v1/pools/default", rig.keys.provider, "{\"shared\":true}", 200, NULL);
+	memcpy(record.sandbox, "unknownunknownunkno5", ID_SIZE);
+	tell(&record, 1, 0);
+	(void)snprintf(record.tenant, sizeof(record.tenant), "other");
+	record.generation = 7;
+	tell(&record, 1, 0);
+	memcpy(record.sandbox, sandbox, ID_SIZE); /* one of "default", and it is here */
+	tell(&record, 1, 0);
+	ck_assert_int_eq(total(rig.stranger, "", "running_us"), 0);
+	ck_assert_int_eq(total(rig.keys.tenant, "", "running_us"), 120 * SEC);
+}
+END_TEST
+
+START_TEST(a_clock_that_is_wrong_takes_no_room)
+{
+	struct usage_record records[] = { used(3, 60 * SEC), used(4, 70 * SEC), used(5, 80 * SEC) };
+	struct answer answer;
+
+	records[0].began_us = 1;
+	records[0].until_us = 100 * SEC; /* 1970 */
+	tell(&records[0], 1, 0);
+	ck_assert_int_eq(total(rig.keys.tenant, "?window=1h", "running_us"), 60 * SEC);
+	records[1].began_us = 1;
+	records[1].until_us = INT64_C(1) << 53; /* 2255 */
+	tell(&records[1], 1, 0);
+	ck_assert_int_eq(total(rig.keys.tenant, "?window=1h", "running_us"), 70 * SEC);
+	tell(&records[2], 1, 0);
+	ck_assert_int_eq(total(rig.keys.tenant, "?window=1h", "running_us"), 80 * SEC);
+	answer = ask(rig.keys.tenant, "?window=3h");
+	ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(answer.json, "gaps"), "spread_us")), 0);
+	answer_free(&answer);
+}
+END_TEST
+
+static void made_up(char ret[static ID_SIZE], unsigned int n)
+{
+	for (size_t i = 0; i < ID_LEN; i++, n >>= 4)
+		ret[i] = (char)('a' + (n & 15));
+	ret[ID_LEN] = '\0';
+}
+
+START_TEST(a_node_that_makes_up_sandboxes_is_bounded)
+{
+	static struct usage_record records[USAGE_RECORDS_MAX];
+	struct usage_record record = used(9, 60 * SEC);
+
+	for (unsigned int part = 0; part < BOOKS_HEARSAY_MAX / USAGE_RECORDS_MAX; part++) {
+		for (unsigned int i = 0; i < USAGE_RECORDS_MAX; i++) {
+			records[i] = used(1, SEC);
+			made_up(records[i].sandbox, part * USAGE_RECORDS_MAX + i);
+		}
+		tell(records, USAGE_RECORDS_MAX, 0);
+	}
+	made_up(records[0].sandbox, BOOKS_HEARSAY_MAX);
+	records[1] = record; /* of what it has it may speak all the same */
+	say(records, 2);
+	for (int i = 0; i < 500 && books_count(rig.server->books).records <= BOOKS_HEARSAY_MAX; i++)
+		loop_for(rig.base, 10);
+	ck_assert_uint_eq(books_count(rig.server->books).records, BOOKS_HEARSAY_MAX + 1);
+	ck_assert_uint_eq(books_count(rig.server->books).left_out, 1);
+	ck_assert_uint_ne(node.usage_acked, number); /* what was left out it keeps */
+	ck_assert_int_eq(total(rig.keys.tenant, "", "running_us"), 60 * SEC);
+}
+END_TEST
+
+/* Reports that come as fast as the link carries them wait for the thread in a few places; what finds none is told again. */
+START_TEST(a_node_in_a_hurry_takes_no_other_s_turn)
+{
+	struct usage_record record = used(1, SEC);
+	struct books_counts counts;
+
+	for (unsigned int i = 1; i <= 200; i++) {
+		record.version = i;
+		say(&record, 1);
+	}
+	for (int i = 0; i < 200; i++)
+		loop_for(rig.base, 5);
+	counts = books_count(rig.server->books);
+	ck_assert_uint_ge(counts.records + counts.repeated, BOOKS_TAKINGS_MAX);
+	ck_assert_uint_le(counts.records + counts.repeated, 150);
+	record.version = 1000;
+	tell(&record, 1, 0);
+}
+END_TEST
+
 START_TEST(lost_time_has_its_owner)
 {
 	struct usage_record record = used(3, 60 * SEC);
@@ -201,6 +310,10 @@ int main(void)
 	tcase_add_test(tcase, it_is_counted_once_and_is_there_after_a_restart);
 	tcase_add_test(tcase, an_answer_says_its_age_and_what_is_missing);
 	tcase_add_test(tcase, everybody_sees_what_is_his);
+	tcase_add_test(tcase, a_node_charges_nobody_else);
+	tcase_add_test(tcase, a_clock_that_is_wrong_takes_no_room);
+	tcase_add_test(tcase, a_node_that_makes_up_sandboxes_is_bounded);
+	tcase_add_test(tcase, a_node_in_a_hurry_takes_no_other_s_turn);
 	tcase_add_test(tcase, lost_time_has_its_owner);
 	tcase_add_test(tcase, what_is_wrong_is_named);
 	tcase_add_test(tcase, a_budget_that_is_none_is_named);

@@ -282,6 +282,7 @@ START_TEST(test_a_claim_is_the_same_vm_under_the_next_generation)
 {
 	struct sandbox_record record;
 	struct fleet_quota used;
+	struct fleet_owner owner;
 	char id[ID_SIZE];
 
 	make_ready(1);
@@ -307,6 +308,13 @@ START_TEST(test_a_claim_is_the_same_vm_under_the_next_generation)
 	ck_assert_uint_eq(record.spec->n_env, 1);
 	ck_assert_int_gt(record.ends_us, 0);
 	sandbox_record_deinit(&record);
+	/* what it used before is not its tenant's */
+	ck_assert(fleet_sandbox_owner(rig.fleet, id, 1, &owner));
+	ck_assert_str_eq(owner.tenant, FLEET_WARM_TENANT);
+	ck_assert_uint_eq(owner.generation, 2);
+	ck_assert(fleet_sandbox_owner(rig.fleet, id, 2, &owner));
+	ck_assert_str_eq(owner.tenant, "tenant");
+	ck_assert(!fleet_sandbox_owner(rig.fleet, "aaaaaaaaaaaaaaaaaaaa", 1, &owner));
 }
 END_TEST
 

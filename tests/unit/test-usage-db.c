@@ -3,6 +3,7 @@
  * usage.db: records that come late, twice or out of order count once; hours add up to the whole; what is asked by whom.
  */
 #include <check.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -53,6 +54,7 @@ static struct usage_account account_of(const char *tenant, uint64_t version, int
 	account.used.until_us = until_us;
 	account.used.memory_mib = 2048;
 	account.used.disk_mib = 1024;
+	account.heard_us = until_us;
 	account.used.running_us = running_us;
 	account.used.disk_us = running_us;
 	account.used.cpu_us = running_us / 2;
@@ -196,6 +198,7 @@ START_TEST(losses_gaps_and_retention)
 	account.used.lost_us[COMPONENT_NODE_HOST] = 7 * SEC;
 	account.used.lost_us[COMPONENT_CALLER] = 1 * SEC;
 	account.used.is_over = true;
+	account.heard_us = account.used.until_us;
 	ck_assert(take(&account));
 	ck_assert(!take(&account));
 	ck_assert_int_eq(usage_db_lost(db, &filter, see_lost, &lost, NULL), 0);
@@ -232,6 +235,103 @@ START_TEST(it_is_there_after_a_restart)
 }
 END_TEST
 
+static int64_t rows(const char *sql)
+{
+	sqlite3_stmt *stmt = NULL;
+	sqlite3 *handle = NULL;
+	int64_t n;
+
+	ck_assert_int_eq(sqlite3_open(path, &handle), SQLITE_OK);
+	ck_assert_int_eq(sqlite3_prepare_v2(handle, sql, -1, &stmt, NULL), SQLITE_OK);
+	ck_assert_int_eq(sqlite3_step(stmt), SQLITE_ROW);
+	n = sqlite3_column_int64(stmt, 0);
+	(void)sqlite3_finalize(stmt);
+	(void)sqlite3_close(handle);
+	return n;
+}
+
+START_TEST(a_long_time_takes_few_rows)
+{
+	const int64_t until = 100 * HOUR + 9600 * HOUR + 7654321; /* the 400 days that are kept */
+	struct usage_account account = account_of("t", 2, until, 888888888888), told = account_of("t", 2, until, 999999999999);
+
+	told.used.generation = 2;
+	told.is_hearsay = true;
+	ck_assert(take(&account));
+	ck_assert_int_le(rows("SELECT count(*) FROM hour"), USAGE_ROWS_MAX);
+	ck_assert_int_ge(rows("SELECT count(*) FROM hour"), USAGE_ROWS_MAX / 2);
+	ck_assert(take(&told));
+	ck_assert_int_le(rows("SELECT count(*) FROM hour WHERE generation = 2"), USAGE_ROWS_HEARSAY);
+	ck_assert_uint_eq(sum("t", 100 * HOUR, until + HOUR, false).running_us, 888888888888 + 999999999999);
+	ck_assert_uint_eq(sum("t", 100 * HOUR, until + HOUR, false).last.spread_us, 888888888888 + 999999999999);
+}
+END_TEST
+
+/* As much as a record may say, so often that the sum has no room: what others used is still told. */
+START_TEST(absurd_figures_spoil_no_other_s)
+{
+	const struct usage_filter filter = { "", "", "", "", 0, 0, false, 100 };
+	struct usage_account absurd = account_of("t", 1, 100 * HOUR + 60 * SEC, UINT64_C(1) << 53),
+			     mine = account_of("mine", 1, 100 * HOUR + 60 * SEC, 60 * SEC);
+	struct err err = ERR_NULL;
+	uint64_t n = 0;
+
+	absurd.used.lost_us[COMPONENT_GUEST] = UINT64_C(1) << 53;
+	ck_assert_int_eq(usage_db_begin(db, &err), 0);
+	for (uint64_t i = 1; i <= 1100; i++) {
+		bool is_new;
+
+		absurd.used.generation = i;
+		ck_assert_int_eq(usage_db_take(db, &absurd, &is_new, &err), 0);
+	}
+	mine.used.generation = 2000;
+	ck_assert_int_eq(usage_db_put_dropped(db, NODE, INT64_MAX, &err), 0);
+	ck_assert_int_eq(usage_db_put_dropped(db, "otherotherotherother", 5, &err), 0);
+	ck_assert_int_eq(usage_db_end(db, 0, &err), 0);
+	memcpy(mine.node, "otherotherotherother", ID_SIZE);
+	ck_assert(take(&mine));
+	ck_assert_uint_eq(sum("t", 0, 0, false).last.running_us, INT64_MAX);
+	ck_assert_uint_eq(sum("t", 100 * HOUR, 101 * HOUR, false).last.running_us, INT64_MAX);
+	ck_assert_uint_eq(sum("mine", 0, 0, false).last.running_us, 60 * SEC);
+	ck_assert_uint_eq(sum("", 0, 0, false).n, 2);
+	ck_assert_int_eq(usage_db_dropped(db, &filter, &n, &err), 0);
+	ck_assert_uint_eq(n, INT64_MAX);
+}
+END_TEST
+
+START_TEST(whose_it_is_needs_proof)
+{
+	struct usage_account first = account_of("mine", 1, 100 * HOUR + 60 * SEC, 60 * SEC), earlier = account_of("mine", 3, 100 * HOUR + 70 * SEC, 30 * SEC);
+
+	earlier.is_hearsay = earlier.is_unproven = true;
+	earlier.used.generation = 2;
+	memcpy(earlier.node, "otherotherotherother", ID_SIZE);
+	ck_assert(take(&earlier)); /* nobody has heard of that sandbox */
+	ck_assert_uint_eq(sum("mine", 0, 0, true).n, 0);
+	ck_assert(take(&first)); /* it is this tenant's */
+	earlier.used.version = 4;
+	ck_assert(take(&earlier));
+	ck_assert_uint_eq(sum("mine", 0, 0, true).running_us, 90 * SEC);
+	(void)snprintf(earlier.used.tenant, sizeof(earlier.used.tenant), "%s", "thief");
+	earlier.used.generation = 3;
+	ck_assert(take(&earlier));
+	ck_assert_uint_eq(sum("thief", 0, 0, true).n, 0);
+	ck_assert_int_eq(rows("SELECT count(*) FROM account WHERE tenant = ''"), 1);
+}
+END_TEST
+
+START_TEST(who_is_not_heard_of_any_more_is_forgotten)
+{
+	struct usage_account open = account_of("t", 1, 100 * HOUR + 60 * SEC, 60 * SEC);
+
+	ck_assert(take(&open));
+	ck_assert_int_eq(usage_db_expire(db, 100 * HOUR, NULL), 0);
+	ck_assert_uint_eq(sum("t", 0, 0, false).last.n_open, 1);
+	ck_assert_int_eq(usage_db_expire(db, 101 * HOUR, NULL), 0);
+	ck_assert_uint_eq(sum("t", 0, 0, false).n, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("usage-db");
@@ -243,6 +343,10 @@ int main(void)
 	tcase_add_test(tcase, what_is_another_s_is_not_seen);
 	tcase_add_test(tcase, losses_gaps_and_retention);
 	tcase_add_test(tcase, it_is_there_after_a_restart);
+	tcase_add_test(tcase, a_long_time_takes_few_rows);
+	tcase_add_test(tcase, absurd_figures_spoil_no_other_s);
+	tcase_add_test(tcase, whose_it_is_needs_proof);
+	tcase_add_test(tcase, who_is_not_heard_of_any_more_is_forgotten);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
 }
