@@ -71,14 +71,11 @@ void server_send(struct server *server, struct server_connection *connection, si
 	close_connection(connection);
 }
 
-void server_send_fds(struct server *server, struct server_connection *connection, size_t size, const int *fds, size_t n_fds)
+int server_send_fds(struct server *server, struct server_connection *connection, size_t size, const int *fds, size_t n_fds)
 {
 	ssize_t n = STAILQ_EMPTY(&connection->queue) ? unix_send_fds(connection->fd, server->out, size, fds, n_fds) : -EAGAIN;
 
-	if (n == (ssize_t) size)
-		return;
-	log_debug("a control connection was dropped", "errno", strerrorname_np(n < 0 ? (int) -n : EMSGSIZE));
-	close_connection(connection);
+	return n == (ssize_t) size ? 0 : n < 0 ? (int) n : -EMSGSIZE;
 }
 
 void server_broadcast(struct server *server, size_t size)

@@ -49,8 +49,9 @@ int server_init(struct server *server, struct loop *loop, int listen_fd,
 void server_deinit(struct server *server);
 /* Sends server->out[0..size) to one or to all. */
 void server_send(struct server *server, struct server_connection *connection, size_t size);
-/* The same with descriptors, which stay the caller's. A peer that cannot take it at once is dropped: descriptors do not queue. */
-void server_send_fds(struct server *server, struct server_connection *connection, size_t size, const int *fds, size_t n_fds);
+/* The same with descriptors, which stay the caller's and do not queue. 0, or -errno where the peer cannot take them at once
+ * or the kernel lets no more be on the way: it is the caller's to answer something else then. */
+int server_send_fds(struct server *server, struct server_connection *connection, size_t size, const int *fds, size_t n_fds);
 void server_broadcast(struct server *server, size_t size);
 /* The connection of that number, NULL once it is gone. */
 struct server_connection *server_find(struct server *server, uint64_t number);

@@ -357,9 +357,13 @@ static void handle_fork(struct vmm *vmm, struct server_connection *connection, u
 	fds[1] = memory->fd;
 	for (unsigned int i = 0; i < memory->n_layers; i++)
 		fds[2 + i] = memory->layers[i].fd;
-	server_send_fds(&vmm->server, connection,
+	r = server_send_fds(&vmm->server, connection,
 		control_encode_forked(id, memory->n_layers, memory->copied_pages, vmm->server.out), fds, 2 + memory->n_layers);
 	(void) fd_close(fds[0]);
+	if (r < 0) {
+		(void) err_set(&err, FAIL_FORK_FAILED, -r, "the descriptors of memory and state cannot be sent");
+		answer(vmm, connection, id, r, &err);
+	}
 }
 
 static void handle(void *data, struct server_connection *connection, struct control_request *request)

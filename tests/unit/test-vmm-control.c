@@ -13,6 +13,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -24,6 +25,7 @@
 #include "loop.h"
 #include "pb/vmm.pb-c.h"
 #include "serial.h"
+#include "server.h"
 
 static struct loop loop;
 static struct serial serial;
@@ -214,6 +216,53 @@ static bool interrupted(void)
 
 	return read(irq_fd, &n, sizeof(n)) == sizeof(n);
 }
+
+/* ---- answers with descriptors ---- */
+
+static void ignore_request(void *data, struct server_connection *connection, struct control_request *request)
+{
+	(void) data;
+	(void) connection;
+	(void) request;
+}
+
+/* What cannot be sent is the caller's to tell: the connection stays, for that and for the next try. */
+START_TEST(descriptors_that_cannot_be_sent)
+{
+	static struct server server;
+	struct server_connection *connection = &server.connections[0];
+	const struct sockaddr_un any = { .sun_family = AF_UNIX };
+	int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), peer = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct sockaddr_un at;
+	socklen_t size = sizeof(at);
+	int none = -1, fds[1];
+	size_t n_fds = 0;
+	char bytes[16];
+
+	ck_assert_int_eq(bind(listener, (const struct sockaddr *) &any, sizeof(any.sun_family)), 0); /* a name of the kernel's */
+	ck_assert_int_eq(listen(listener, 1), 0);
+	ck_assert_int_eq(getsockname(listener, (struct sockaddr *) &at, &size), 0);
+	ck_assert_int_eq(server_init(&server, &loop, listener, ignore_request, NULL), 0);
+	ck_assert_int_eq(connect(peer, (const struct sockaddr *) &at, size), 0);
+	ck_assert_int_eq(loop_step(&loop, USEC_PER_SEC), 0);
+	ck_assert_int_ge(connection->fd, 0);
+	ck_assert_int_eq(server_send_fds(&server, connection, 4, &none, 1), -EBADF);
+	ck_assert_int_ge(connection->fd, 0);
+	while (connection->n_queued == 0)
+		server_send(&server, connection, 4);
+	ck_assert_int_eq(server_send_fds(&server, connection, 4, &irq_fd, 1), -EAGAIN);
+	ck_assert_int_ge(connection->fd, 0);
+	while (recv(peer, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+		ck_assert_int_eq(loop_step(&loop, 0), 0);
+	ck_assert(!server_has_unsent(&server));
+	ck_assert_int_eq(server_send_fds(&server, connection, 4, &irq_fd, 1), 0);
+	ck_assert_int_eq((int) unix_recv_fds(peer, bytes, sizeof(bytes), fds, 1, &n_fds), 4);
+	ck_assert_uint_eq(n_fds, 1);
+	(void) close(fds[0]);
+	(void) close(peer);
+	server_deinit(&server);
+}
+END_TEST
 
 static void set_up(void)
 {
@@ -857,6 +906,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, control_fuzz);
 	tcase_add_test(tcase, control_failure);
 	tcase_add_test(tcase, control_stats);
+	tcase_add_test(tcase, descriptors_that_cannot_be_sent);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
