@@ -153,6 +153,18 @@ static void write_some(struct vm *vm, int n)
 	}
 }
 
+/* What a balloon gives back reads as it was when the VM was frozen or began. */
+static void discard_some(struct vm *vm, const uint8_t *frozen, int n)
+{
+	while (n-- > 0) {
+		uint64_t page = (uint64_t) rand_r(&seed) % N_PAGES, more = (uint64_t) rand_r(&seed) % 300;
+
+		more = MIN(more, N_PAGES - page);
+		ck_assert_int_eq(memory_discard(&vm->memory, page * PAGE, more * PAGE), 0);
+		memcpy(vm->wanted + page * PAGE, frozen + page * PAGE, more * PAGE);
+	}
+}
+
 static void check(struct vm *vm, const char *what, unsigned long round)
 {
 	const uint8_t *base = guest_map(&vm->memory, 0, (uint64_t) MIB << 20);
@@ -288,9 +300,11 @@ END_TEST
 START_TEST(forks_of_forks)
 {
 	struct vm vm, child;
+	uint8_t *frozen = malloc((size_t) MIB << 20);
 	bool was_flat = false;
 	unsigned int before = 0;
 
+	ck_assert_ptr_nonnull(frozen);
 	begin(&vm);
 	write_some(&vm, 300);
 	for (unsigned long round = 0; round < 24; round++) {
@@ -298,8 +312,13 @@ START_TEST(forks_of_forks)
 		was_flat = was_flat || vm.memory.n_layers < before;
 		before = vm.memory.n_layers;
 		make_child(&vm, &child);
-		write_some(&vm, 60);
-		write_some(&child, 60);
+		memcpy(frozen, vm.wanted, (size_t) MIB << 20);
+		for (int turn = 0; turn < 2; turn++) {
+			write_some(&vm, 60);
+			write_some(&child, 60);
+			discard_some(&vm, frozen, 5);
+			discard_some(&child, frozen, 5);
+		}
 		check(&vm, "the parent", round);
 		check(&child, "the child", round);
 		if (round % 3 == 2) { /* on with the child */
@@ -310,6 +329,7 @@ START_TEST(forks_of_forks)
 		}
 	}
 	ck_assert(was_flat);
+	free(frozen);
 	end(&vm);
 }
 END_TEST
