@@ -38,7 +38,8 @@ static struct rig rig;
 static char kernel[PATH_MAX], initramfs[PATH_MAX], vmm[PATH_MAX];
 static const char *const options[] = { "--vmm-path", vmm, "--vmm-kvm", "/dev/kvm", "--guest-kernel", kernel,
 	"--guest-initramfs", initramfs, "--vmm-timeout-ms", "120000", "--guest-kernel-timeout-ms", "240000",
-	"--guest-guest-timeout-ms", "240000" };
+	"--guest-guest-timeout-ms", "240000",
+	"--guest-canary-period", "0s" }; /* no VM beside the test's own */
 
 /* ---- the node ---- */
 
