@@ -216,6 +216,19 @@ void sv_usage_load(struct supervisor *sv, const struct sv_usage_saved *saved)
 	make_room(sv);
 }
 
+/* An account of what was there before: what it had is not known here, and its version is above any that was told of it, so that
+ * the scheduler, which has that, hears what is missing. */
+static void begin_anew(struct meter *meter, int64_t ready_us, const struct moment *now)
+{
+	struct usage_record *used = &meter->used;
+
+	used->version = (uint64_t)MAX(now->real_usec, INT64_C(1));
+	if (ready_us <= 0 || ready_us >= now->real_usec)
+		return;
+	used->began_us = ready_us;
+	used->uncounted_us = (uint64_t)(now->real_usec - ready_us);
+}
+
 /* A sandbox that is on record without an account: of an older agent, or its file was lost. It is counted from now on. */
 static void resume(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
@@ -226,8 +239,11 @@ static void resume(struct supervisor *sv, struct sv_sandbox *sandbox)
 	sandbox->account = find(sv, journal->sandbox, journal->generation);
 	if (sandbox->account && sandbox->account->meter.used.is_over)
 		sandbox->account = NULL;
-	if (!sandbox->account)
-		sv_usage_begin(sv, sandbox, false);
+	if (sandbox->account)
+		return;
+	sv_usage_begin(sv, sandbox, false);
+	if (sandbox->account)
+		begin_anew(&sandbox->account->meter, journal->ready_us, &sv->now);
 }
 
 void sv_usage_start(struct supervisor *sv)

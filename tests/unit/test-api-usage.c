@@ -45,10 +45,9 @@ static struct usage_record used(uint64_t version, uint64_t running_us)
 	return record;
 }
 
-/* Sends it, and waits until it is acknowledged. */
-static void tell(struct usage_record *record, size_t n, uint64_t n_dropped)
+static void say(struct usage_record *records, size_t n, uint64_t n_dropped)
 {
-	const struct usage_report report = { .number = ++number, .records = record, .n = n, .n_dropped = n_dropped };
+	const struct usage_report report = { .number = ++number, .records = records, .n = n, .n_dropped = n_dropped };
 	Croft__UsageReport *message = usage_report_encode(&report);
 	Croft__Envelope envelope;
 
@@ -57,23 +56,15 @@ static void tell(struct usage_record *record, size_t n, uint64_t n_dropped)
 	envelope.usage = message;
 	node_send(&node, &envelope);
 	protobuf_c_message_free_unpacked(&message->base, NULL);
+}
+
+/* Waits until it is acknowledged. */
+static void tell(struct usage_record *records, size_t n, uint64_t n_dropped)
+{
+	say(records, n, n_dropped);
 	for (int i = 0; i < 2000 && node.usage_acked != number; i++)
 		loop_for(rig.base, 10);
 	ck_assert_uint_eq(node.usage_acked, number);
-}
-
-/* Only sends it. */
-static void say(const struct usage_record *records, size_t n)
-{
-	const struct usage_report report = { .number = ++number, .records = (struct usage_record *)(uintptr_t)records, .n = n };
-	Croft__UsageReport *message = usage_report_encode(&report);
-	Croft__Envelope envelope;
-
-	croft__envelope__init(&envelope);
-	envelope.body_case = CROFT__ENVELOPE__BODY_USAGE;
-	envelope.usage = message;
-	node_send(&node, &envelope);
-	protobuf_c_message_free_unpacked(&message->base, NULL);
 }
 
 static struct answer ask(const char *key, const char *query)
@@ -223,7 +214,7 @@ START_TEST(a_node_that_makes_up_sandboxes_is_bounded)
 	}
 	made_up(records[0].sandbox, BOOKS_HEARSAY_MAX);
 	records[1] = record; /* of what it has it may speak all the same */
-	say(records, 2);
+	say(records, 2, 0);
 	for (int i = 0; i < 500 && books_count(rig.server->books).records <= BOOKS_HEARSAY_MAX; i++)
 		loop_for(rig.base, 10);
 	ck_assert_uint_eq(books_count(rig.server->books).records, BOOKS_HEARSAY_MAX + 1);
@@ -241,7 +232,7 @@ START_TEST(a_node_in_a_hurry_takes_no_other_s_turn)
 
 	for (unsigned int i = 1; i <= 200; i++) {
 		record.version = i;
-		say(&record, 1);
+		say(&record, 1, 0);
 	}
 	for (int i = 0; i < 200; i++)
 		loop_for(rig.base, 5);

@@ -352,6 +352,28 @@ START_TEST(an_agent_that_was_down_misses_nothing_and_counts_nothing_twice)
 }
 END_TEST
 
+/* Its file is gone: what was told of it before is above what is counted now, so that it is said what may be missing. */
+START_TEST(an_account_that_was_lost_is_missing_and_that_is_said)
+{
+	uint64_t version;
+
+	create(NULL, 0);
+	to_running();
+	advance(10 * SEC);
+	write_down(true);
+	version = used_of(1)->version;
+	n_saved = 0;
+	advance(60 * SEC);
+	restart("boot-1");
+	feed_guest(SV_EV_ADOPTED, NULL);
+	advance(5 * SEC);
+	read_vm(20 * SEC, 90);
+	ck_assert_uint_gt(used_of(1)->version, version + 1000000);
+	ck_assert_uint_eq(used_of(1)->running_us, 5 * SEC);
+	ck_assert_uint_eq(used_of(1)->uncounted_us, 70 * SEC);
+}
+END_TEST
+
 START_TEST(a_vm_that_went_meanwhile_is_not_charged_and_that_is_said)
 {
 	struct err err = ERR_NULL;
@@ -563,6 +585,7 @@ int main(void)
 	tcase_add_test(node, a_life_that_failed_is_lost_since_it_last_began);
 	tcase_add_checked_fixture(restarts, setup, teardown);
 	tcase_add_test(restarts, an_agent_that_was_down_misses_nothing_and_counts_nothing_twice);
+	tcase_add_test(restarts, an_account_that_was_lost_is_missing_and_that_is_said);
 	tcase_add_test(restarts, a_vm_that_went_meanwhile_is_not_charged_and_that_is_said);
 	tcase_add_test(restarts, a_host_that_was_rebooted_loses_a_period_at_most);
 	tcase_add_test(restarts, what_sleeps_goes_on_sleeping_over_a_reboot);
