@@ -170,7 +170,7 @@ const struct api_route api_routes[] = {
 		"`gaps` {`uncounted_us`: in which sandboxes may have run and nobody counted, at most, `spread_us`: running time whose hours are not known exactly, "
 		"`dropped`: records that nodes lost before they were told}, `oldest as_of more complete`}: `as_of` is up to when the one of those not over was counted that was "
 		"not heard of for longest (null: all are over); `complete` is false where the window begins before `oldest`, rows are left out (`more`: over 10,000) or records were "
-		"dropped. What the figures are: docs/decisions/0032" },
+		"dropped. What the figures are: docs/decisions/0032. 429 RATE_LIMITED: 8 questions of the customer are being answered; 503 SCHEDULER_BUSY: 16 are" },
 	{ "GET", "/v1/capacity", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_capacity,
 		"How many more sandboxes of a shape fit now, per pool: found by filling a copy of the pool with the placement itself.",
 		"query `pool` (all that the key reaches), `vcpus memoryMB diskSizeMB` (as a create's), `template` and `tenant` (whose it is, "

@@ -77,6 +77,7 @@ static int read_question(const struct api_request *req, struct books_question *q
 		return refuse(reterr, "window", "is not for accounts, which are of all time");
 	question->to_us = clock_realtime_usec();
 	question->from_us = window ? MAX(question->to_us - usec, INT64_C(1)) : 0;
+	COPY(question->customer, role_is_provider(req->role) ? "" : req->customer);
 	COPY(question->sandbox, sandbox ? sandbox : "");
 	COPY(question->pool, pool ? pool : "");
 	COPY(question->node, node ? node : "");

@@ -377,11 +377,24 @@ static void done_ask(void *arg)
 	books_question_free(question);
 }
 
+static unsigned int asked_by(const struct books *books, const char *customer)
+{
+	const struct books_question *question;
+	unsigned int n = 0;
+
+	LIST_FOREACH (question, &books->questions, link)
+		n += !strcmp(question->customer, customer);
+	return n;
+}
+
 int books_ask(struct books *books, struct books_question *question, struct err *reterr)
 {
 	int r = 0;
 
-	if (books->n_questions == BOOKS_QUESTIONS_MAX)
+	if (*question->customer && asked_by(books, question->customer) >= BOOKS_CUSTOMER_MAX)
+		r = err_set(reterr, FAIL_RATE_LIMITED, EBUSY, "%u questions of this customer about usage are being answered",
+			BOOKS_CUSTOMER_MAX);
+	else if (books->n_questions == BOOKS_QUESTIONS_MAX)
 		r = err_set(reterr, FAIL_SCHEDULER_BUSY, EAGAIN, "%zu questions about usage are being answered", books->n_questions);
 	LIST_INSERT_HEAD(&books->questions, question, link);
 	books->n_questions++;

@@ -16,6 +16,7 @@
 
 #define BOOKS_KEEP_US (INT64_C(400) * 24 * 3600 * 1000 * 1000)
 #define BOOKS_QUESTIONS_MAX 16u
+#define BOOKS_CUSTOMER_MAX 8u /* of them, of one customer's keys */
 #define BOOKS_TENANTS_MAX 1024u /* that one question is about */
 #define BOOKS_ROWS_MAX 10000u
 #define BOOKS_TAKINGS_MAX 4u /* reports of one node at a time */
@@ -33,6 +34,7 @@ enum books_by { BOOKS_BY_SANDBOX, BOOKS_BY_TENANT, BOOKS_BY_ACCOUNT };
 struct books_question {
 	char (*tenants)[ID_NAME_MAX + 1]; /* NULL: of all; freed with it */
 	size_t n_tenants;
+	char customer[ID_NAME_MAX + 1]; /* whose keys ask; "": the provider's */
 	char sandbox[ID_SIZE], pool[ID_NAME_MAX + 1], node[ID_SIZE]; /* "": any */
 	int64_t from_us, to_us; /* from 0: all that there is */
 	enum books_by by;
@@ -49,7 +51,8 @@ struct books_question {
 	struct books *books; /* NULL: not asked yet */
 	bool is_forgotten;
 };
-/* Takes the question over, whatever comes of it: it is freed when it was answered, or forgotten. SCHEDULER_BUSY: there are BOOKS_QUESTIONS_MAX. */
+/* Takes the question over, whatever comes of it: it is freed when it was answered, or forgotten. SCHEDULER_BUSY: there are BOOKS_QUESTIONS_MAX.
+ * RATE_LIMITED: the customer has BOOKS_CUSTOMER_MAX of them. */
 int books_ask(struct books *books, struct books_question *question, struct err *reterr);
 /* Whoever asked is gone: done() does not come. */
 void books_forget(struct books_question *question);

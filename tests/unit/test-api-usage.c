@@ -6,6 +6,7 @@
 #include <check.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/suite.h"
@@ -244,6 +245,46 @@ START_TEST(a_node_in_a_hurry_takes_no_other_s_turn)
 }
 END_TEST
 
+static void on_answered(struct books_question *question)
+{
+	*(unsigned int *)question->user += !err_is_set(&question->err);
+}
+
+static int put(const char *customer, unsigned int *n, struct err *err)
+{
+	struct books_question *question = calloc(1, sizeof(*question));
+
+	(void)snprintf(question->customer, sizeof(question->customer), "%s", customer);
+	question->done = on_answered;
+	question->user = n;
+	return books_ask(rig.server->books, question, err);
+}
+
+START_TEST(one_customer_does_not_ask_all_the_questions)
+{
+	struct err err = ERR_NULL;
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < BOOKS_CUSTOMER_MAX; i++)
+		ck_assert_int_eq(put("default", &n, &err), 0);
+	ck_assert_int_lt(put("default", &n, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_RATE_LIMITED);
+	err = (struct err)ERR_NULL;
+	ck_assert_int_eq(put("other", &n, &err), 0);
+	for (unsigned int i = BOOKS_CUSTOMER_MAX + 1; i < BOOKS_QUESTIONS_MAX; i++)
+		ck_assert_int_eq(put("", &n, &err), 0);
+	ck_assert_int_lt(put("", &n, &err), 0);
+	ck_assert_int_eq(err.code, FAIL_SCHEDULER_BUSY);
+	for (int i = 0; i < 2000 && n < BOOKS_QUESTIONS_MAX; i++)
+		loop_for(rig.base, 10);
+	ck_assert_uint_eq(n, BOOKS_QUESTIONS_MAX);
+	ck_assert_int_eq(put("default", &n, &err), 0);
+	for (int i = 0; i < 2000 && n <= BOOKS_QUESTIONS_MAX; i++)
+		loop_for(rig.base, 10);
+	ck_assert_uint_eq(n, BOOKS_QUESTIONS_MAX + 1);
+}
+END_TEST
+
 START_TEST(lost_time_has_its_owner)
 {
 	struct usage_record record = used(3, 60 * SEC);
@@ -305,6 +346,7 @@ int main(void)
 	tcase_add_test(tcase, a_clock_that_is_wrong_takes_no_room);
 	tcase_add_test(tcase, a_node_that_makes_up_sandboxes_is_bounded);
 	tcase_add_test(tcase, a_node_in_a_hurry_takes_no_other_s_turn);
+	tcase_add_test(tcase, one_customer_does_not_ask_all_the_questions);
 	tcase_add_test(tcase, lost_time_has_its_owner);
 	tcase_add_test(tcase, what_is_wrong_is_named);
 	tcase_add_test(tcase, a_budget_that_is_none_is_named);
