@@ -143,12 +143,13 @@ static void write_page(struct vm *vm, uint64_t page)
 	}
 }
 
+/* Each time one page at least. */
 static void write_some(struct vm *vm, int n)
 {
 	while (n-- > 0) {
 		uint64_t page = (uint64_t) rand_r(&seed) % N_PAGES;
 
-		for (uint64_t more = (uint64_t) rand_r(&seed) % 4; more > 0 && page < N_PAGES; more--)
+		for (uint64_t more = 1 + (uint64_t) rand_r(&seed) % 4; more > 0 && page < N_PAGES; more--)
 			write_page(vm, page++);
 	}
 }
@@ -858,7 +859,7 @@ int main(void)
 	Suite *suite = suite_create("vmm-fork");
 	TCase *tcase = tcase_create("all");
 
-	seed = (unsigned int) getpid();
+	seed = getenv("CROFT_SEED") ? (unsigned int) strtoul(getenv("CROFT_SEED"), NULL, 10) : (unsigned int) getpid();
 	(void) printf("seed %u\n", seed);
 	tcase_set_timeout(tcase, 300);
 	tcase_add_checked_fixture(tcase, set_up, tear_down);
