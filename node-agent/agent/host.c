@@ -89,8 +89,9 @@ static void check_floor(const struct agent_options *options, struct err *ret)
 	struct statvfs fs;
 
 	for (size_t i = 0; i < ARRAY_LEN(places) && !err_is_set(ret); i++) {
+		/* not divided first: on an almost empty file system what that loses decides (a floor of 100 percent) */
 		if (statvfs(places[i], &fs) < 0 || fs.f_blocks == 0 ||
-			fs.f_bavail >= fs.f_blocks / 100 * options->disk_floor_percent)
+			(uint64_t)fs.f_bavail * 100 >= (uint64_t)fs.f_blocks * options->disk_floor_percent)
 			continue;
 		(void)err_set(ret, FAIL_DISK_PRESSURE, ENOSPC, "%llu %% of the file system of %.100s are free",
 			(unsigned long long)(fs.f_bavail * 100 / fs.f_blocks), places[i]);
