@@ -213,7 +213,7 @@ def case_fork_refused(env):
     end_of(vm)
 
 
-def case_shell(env):
+def case_long_shell(env):
     """a VM made ahead becomes a clone and a restored VM; what does not fit it is refused by name; it can be stopped unused"""
     from vmmclient import Vmm
     vm = Guest(env, "shell", "serve", vcpus=2)
@@ -279,7 +279,7 @@ def memory_kib(guest):
     return total
 
 
-def case_differential(env):
+def case_long_differential(env):
     """what changed since the restore, twice one over the other, also after a fork; what does not belong together is refused"""
     vm = Guest(env, "differential", "serve", vcpus=2)
     vm.wait_probe("serve")
