@@ -236,6 +236,44 @@ int answer_processes(struct buf *out, const struct processes *all)
 	return r;
 }
 
+int answer_changes(struct buf *out, const struct diff_entry *entries, size_t n, bool is_last, bool is_cut)
+{
+	static const Croft__GuestChangeKind kinds[DIFF_KIND_MAX_] = {
+		[DIFF_ADDED] = CROFT__GUEST_CHANGE_KIND__GUEST_CHANGE_KIND_ADDED,
+		[DIFF_CHANGED] = CROFT__GUEST_CHANGE_KIND__GUEST_CHANGE_KIND_CHANGED,
+		[DIFF_DELETED] = CROFT__GUEST_CHANGE_KIND__GUEST_CHANGE_KIND_DELETED,
+	};
+	static const Croft__GuestFileType types[DIFF_TYPE_MAX_] = {
+		[DIFF_FILE] = CROFT__GUEST_FILE_TYPE__GUEST_FILE_TYPE_FILE,
+		[DIFF_DIRECTORY] = CROFT__GUEST_FILE_TYPE__GUEST_FILE_TYPE_DIRECTORY,
+		[DIFF_SYMLINK] = CROFT__GUEST_FILE_TYPE__GUEST_FILE_TYPE_SYMLINK,
+		[DIFF_OTHER] = CROFT__GUEST_FILE_TYPE__GUEST_FILE_TYPE_OTHER,
+	};
+	CLEANUP_FREE Croft__GuestChange *list = calloc(n + 1, sizeof(*list));
+	CLEANUP_FREE Croft__GuestChange **pointers = calloc(n + 1, sizeof(*pointers));
+	Croft__GuestEvent event = MESSAGE(Croft__GuestEvent, croft__guest_event__init);
+	Croft__GuestChanges changes = MESSAGE(Croft__GuestChanges, croft__guest_changes__init);
+
+	if (!list || !pointers)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		croft__guest_change__init(&list[i]);
+		list[i].kind = kinds[entries[i].kind];
+		list[i].type = types[entries[i].type];
+		list[i].path = (ProtobufCBinaryData){ strlen(entries[i].path), (uint8_t *) (uintptr_t) entries[i].path };
+		list[i].size = entries[i].size;
+		list[i].mode = entries[i].mode;
+		pointers[i] = &list[i];
+	}
+	changes.changes = pointers;
+	changes.n_changes = n;
+	changes.last = is_last;
+	changes.cut = is_cut;
+	event.body_case = CROFT__GUEST_EVENT__BODY_CHANGES;
+	event.changes = &changes;
+	return put(out, &event);
+}
+
 int hello_encode(struct buf *out, const struct guest_hello *hello)
 {
 	Croft__GuestHello message = MESSAGE(Croft__GuestHello, croft__guest_hello__init);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -24,6 +25,8 @@ void boot_modules(void);
 int boot_root(struct err *reterr);
 /* After that: a descriptor of the writable disk, which no path leads to any more; the caller's, once. -1: there is none. */
 int boot_take_disk(void);
+/* For server_host.diff: compares the two layers of the root. */
+pid_t boot_diff(int fd);
 /* In the new root: loopback, and the files of /etc that programs expect where they are absent. */
 void boot_identity(void);
 /* Gives the sandbox its name: kernel, /etc/hostname, /etc/hosts. */

@@ -85,7 +85,7 @@ int main(void)
 {
 	static const struct server_host host = { .set_hostname = boot_set_hostname, .set_clock = boot_set_clock,
 		.power_off = power_off, .set_network = net_configure, .freeze = sleep_freeze, .wake = sleep_wake,
-		.thaw = sleep_thaw, .count_oom = oom_count, .tell_oom = hello_tell_oom };
+		.thaw = sleep_thaw, .diff = boot_diff, .count_oom = oom_count, .tell_oom = hello_tell_oom };
 	struct err failure = ERR_NULL;
 	struct server server;
 	int r, group_fd = -1;

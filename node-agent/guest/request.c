@@ -232,6 +232,9 @@ static int take_body(struct request *request, const Croft__GuestRequest *message
 		request->kind = REQUEST_THAW;
 		request->realtime_usec = message->thaw->realtime_us;
 		return 0;
+	case CROFT__GUEST_REQUEST__BODY_DIFF:
+		request->kind = REQUEST_DIFF;
+		return 0;
 	default: /* the generated enum has members of its own, and a newer peer may ask for more */
 		return err_set(reterr, FAIL_FRAME_UNSUPPORTED, ENOSYS, "croft-guest does not know this request");
 	}

@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "guest/diff.h"
 #include "guest/net.h"
 #include "guest/process.h"
 
@@ -23,9 +24,9 @@
 #define ENTROPY_MAX 256
 #define GUEST_VERSION_MAJOR 1
 #ifdef CROFT_FUTURE
-#define GUEST_VERSION_MINOR 2
+#define GUEST_VERSION_MINOR 3
 #else
-#define GUEST_VERSION_MINOR 1 /* 1: out_of_memory, oom_kills */
+#define GUEST_VERSION_MINOR 2 /* 1: out_of_memory, oom_kills; 2: diff */
 #endif
 
 enum request_kind {
@@ -42,6 +43,7 @@ enum request_kind {
 	REQUEST_FREEZE,
 	REQUEST_WAKE,
 	REQUEST_THAW,
+	REQUEST_DIFF,
 };
 
 /* Strings are never NULL; arrays are NULL-terminated. All of it is owned by the request. */
@@ -100,4 +102,6 @@ int answer_data(struct buf *out, const struct reader_chunk *chunk);
 int answer_ended(struct buf *out, const struct process_end *end);
 /* Those that run. What would not fit into a frame is left out: environments, then arguments, then the newest. */
 int answer_processes(struct buf *out, const struct processes *all);
+/* At most 128 entries, whose paths are at most 24 KiB together. */
+int answer_changes(struct buf *out, const struct diff_entry *entries, size_t n, bool is_last, bool is_cut);
 int hello_encode(struct buf *out, const struct guest_hello *hello);

@@ -20,16 +20,22 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "guest/boot.h"
+#include "guest/diff.h"
 
 #define IMAGE_DEVICE "/dev/vda"
 #define DISK_DEVICE "/dev/vdb"
 #define DEVICE_TRIES 200 /* of 10 ms */
 
-static int disk_fd = -1;
+static int disk_fd = -1, upper_fd = -1, lower_fd = -1;
 
 int boot_take_disk(void)
 {
 	return TAKE_FD(disk_fd);
+}
+
+pid_t boot_diff(int fd)
+{
+	return diff_fork(fd, upper_fd, lower_fd);
 }
 
 /* The driver has probed when its module is loaded, but the node of the device is made by a kernel thread. */
@@ -84,6 +90,8 @@ static int mount_overlay(struct err *reterr)
 		    "lowerdir=/lower,upperdir=/disk/upper,workdir=/disk/work") < 0)
 		return err_set(reterr, FAIL_GUEST_DISK_UNREADABLE, errno,
 			"the writable disk cannot be laid over the image");
+	upper_fd = open("/disk/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	lower_fd = open("/lower", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return 0;
 }
 

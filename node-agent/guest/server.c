@@ -21,6 +21,16 @@
 
 #define ACCEPT_PAUSE_USEC INT64_C(100000)
 
+static bool server_reaped_diff(struct server *server, pid_t pid)
+{
+	for (size_t i = 0; i < ARRAY_LEN(server->diffs); i++)
+		if (server->diffs[i] == pid) {
+			server->diffs[i] = 0;
+			return true;
+		}
+	return false;
+}
+
 static void server_on_signal(struct source *source, uint32_t events)
 {
 	struct server *server = container_of(source, struct server, signals);
@@ -33,7 +43,7 @@ static void server_on_signal(struct source *source, uint32_t events)
 	while (read(server->signal_fd, &info, sizeof(info)) == (ssize_t) sizeof(info))
 		;
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-		if (!oom_reaped(&server->oom, pid, status))
+		if (!oom_reaped(&server->oom, pid, status) && !server_reaped_diff(server, pid))
 			processes_reaped(&server->processes, pid, status);
 }
 

@@ -27,6 +27,7 @@
 
 #define CONNS_MAX 512
 #define REQUEST_USEC INT64_C(30000000) /* from the connection to the end of its first frame */
+#define DIFFS_MAX 4                     /* at once */
 #define FLUSH_USEC INT64_C(30000000)   /* for the peer to take an answer */
 
 /* What the process that hosts the service can do. Each may be NULL. */
@@ -39,6 +40,8 @@ struct server_host {
 	int (*freeze)(struct err *reterr);
 	int (*wake)(const struct guest_wake *wake, struct err *reterr);
 	int (*thaw)(int64_t realtime_usec, struct err *reterr);
+	/* See diff.h: answers on `fd` by a child, whose pid it is; -errno. */
+	pid_t (*diff)(int fd);
 	/* See oom.h. */
 	uint64_t (*count_oom)(void);
 	pid_t (*tell_oom)(uint64_t kills);
@@ -68,6 +71,7 @@ struct server {
 	struct loop loop;
 	struct processes processes;
 	struct oom oom;
+	pid_t diffs[DIFFS_MAX];    /* 0: none */
 	TAILQ_HEAD(conn_list, conn) conns;
 	unsigned int n_conns;
 	unsigned int n_waiting;

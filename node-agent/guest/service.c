@@ -110,6 +110,32 @@ static void handle_thaw(struct conn *conn, const struct request *request)
 	answer_sleep(conn, r, &err);
 }
 
+/* ---- diff ---- */
+
+/* The child has the connection from here on; ours is closed. */
+static void handle_diff(struct conn *conn)
+{
+	struct server *server = conn->server;
+	struct err err = ERR_NULL;
+	size_t i = 0;
+	pid_t pid;
+
+	while (i < ARRAY_LEN(server->diffs) && server->diffs[i] != 0)
+		i++;
+	if (!server->host.diff) {
+		(void) err_set(&err, FAIL_UNSUPPORTED, ENOSYS, "there are no layers to compare here");
+	} else if (i == ARRAY_LEN(server->diffs)) {
+		(void) err_set(&err, FAIL_TOO_MANY_STREAMS, EAGAIN, "the guest compares its disk for %d at once", DIFFS_MAX);
+	} else if ((pid = server->host.diff(conn->fd)) < 0) {
+		(void) err_set(&err, FAIL_NO_MEMORY, -pid, "no process to look through the disk");
+	} else {
+		server->diffs[i] = pid;
+		conn_finish(conn);
+		return;
+	}
+	conn_fail(conn, &err);
+}
+
 /* ---- start ---- */
 
 static size_t strv_size(char **strv)
@@ -288,6 +314,9 @@ static bool handle_first(struct conn *conn, struct request *request)
 	case REQUEST_THAW:
 		handle_thaw(conn, request);
 		return false;
+	case REQUEST_DIFF:
+		handle_diff(conn);
+		return false;
 	case REQUEST_LIST:
 		conn_answer(conn, answer_processes(&conn->out, &conn->server->processes));
 		return false;
@@ -318,7 +347,7 @@ static bool needs_root(enum request_kind kind)
 static bool may_be_frozen(enum request_kind kind)
 {
 	return kind == REQUEST_INFO || kind == REQUEST_POWER_OFF || kind == REQUEST_FREEZE || kind == REQUEST_WAKE ||
-		kind == REQUEST_THAW;
+		kind == REQUEST_THAW || kind == REQUEST_DIFF; /* which only reads, outside the group */
 }
 
 bool service_handle(struct conn *conn, struct request *request)
