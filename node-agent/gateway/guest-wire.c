@@ -122,6 +122,18 @@ int guest_list_append(struct buf *out, struct err *reterr)
 	return append(out, &request, reterr);
 }
 
+int guest_diff_append(struct buf *out, struct err *reterr)
+{
+	Croft__GuestRequest request;
+	Croft__GuestDiff body;
+
+	croft__guest_request__init(&request);
+	croft__guest_diff__init(&body);
+	request.body_case = CROFT__GUEST_REQUEST__BODY_DIFF;
+	request.diff = &body;
+	return append(out, &request, reterr);
+}
+
 int guest_signal_append(struct buf *out, const struct process_selector *process, uint32_t signal,
 	struct err *reterr)
 {
@@ -228,6 +240,12 @@ static int decode_failure(const Croft__GuestFailure *failure, struct guest_event
 	enum fail_code code = failure_by_name(failure->code);
 	char text[GUEST_TEXT_MAX];
 
+	if (code == FAIL_FRAME_UNSUPPORTED) { /* an older croft-guest */
+		err_set_at(&event->failure, STAGE_EXEC, FAIL_UNSUPPORTED, ENOSYS,
+			"The sandbox's croft-guest is older than this request.");
+		event->kind = GUEST_EVENT_FAILURE;
+		return 0;
+	}
 	if (!may_fail_with(code))
 		return protocol(reterr, "names a failure that cannot happen in a guest");
 	clean_text(failure->message, text, sizeof(text));
@@ -307,6 +325,63 @@ static int decode_processes(const Croft__GuestProcesses *processes, struct guest
 	return 0;
 }
 
+/* "/a/b": from the root, no empty name, none that leads elsewhere. */
+static bool is_path(const uint8_t *path, size_t size)
+{
+	size_t from = 1;
+
+	if (size < 2 || size > PROCESS_PATH_MAX || path[0] != '/' || memchr(path, '\0', size))
+		return false;
+	while (from <= size) {
+		const uint8_t *slash = memchr(path + from, '/', size - from);
+		size_t n = slash ? (size_t) (slash - path) - from : size - from;
+
+		if (n == 0 || (n == 1 && path[from] == '.') || (n == 2 && path[from] == '.' && path[from + 1] == '.'))
+			return false;
+		from += n + 1;
+	}
+	return true;
+}
+
+static int decode_change(const Croft__GuestChange *change, struct guest_change *ret, struct err *reterr)
+{
+	int kind = (int) change->kind - CROFT__GUEST_CHANGE_KIND__GUEST_CHANGE_KIND_ADDED;
+	int type = (int) change->type - CROFT__GUEST_FILE_TYPE__GUEST_FILE_TYPE_FILE;
+
+	_Static_assert((int) CROFT__GUEST_CHANGE_KIND__GUEST_CHANGE_KIND_DELETED -
+				(int) CROFT__GUEST_CHANGE_KIND__GUEST_CHANGE_KIND_ADDED == (int) CHANGE_DELETED, "same order");
+	_Static_assert((int) CROFT__GUEST_FILE_TYPE__GUEST_FILE_TYPE_OTHER -
+				(int) CROFT__GUEST_FILE_TYPE__GUEST_FILE_TYPE_FILE == (int) FILE_TYPE_OTHER, "same order");
+	if (kind < 0 || kind >= (int) CHANGE_MAX_)
+		return protocol(reterr, "has a change of an unknown kind");
+	if (!is_path(change->path.data, change->path.len))
+		return protocol(reterr, "has a change of what is no path");
+	*ret = (struct guest_change){ .kind = (enum guest_change_kind) kind,
+		.type = type < 0 || type >= (int) FILE_TYPE_MAX_ ? FILE_TYPE_OTHER : (enum guest_file_type) type,
+		.path = change->path.data,
+		.path_size = change->path.len,
+		.size = change->size,
+		.mode = change->mode & 07777u };
+	return 0;
+}
+
+static int decode_changes(const Croft__GuestChanges *changes, struct guest_event *event, struct err *reterr)
+{
+	event->changes = calloc(changes->n_changes + 1, sizeof(*event->changes));
+	if (!event->changes)
+		return err_set_at(reterr, STAGE_EXEC, FAIL_NO_MEMORY, ENOMEM, "No memory for the guest's answer.");
+	for (; event->n_changes < changes->n_changes; event->n_changes++) {
+		int r = decode_change(changes->changes[event->n_changes], &event->changes[event->n_changes], reterr);
+
+		if (r < 0)
+			return r;
+	}
+	event->is_last = changes->last;
+	event->is_cut = changes->cut;
+	event->kind = GUEST_EVENT_CHANGES;
+	return 0;
+}
+
 static int decode_body(const Croft__GuestEvent *message, struct guest_event *event, struct err *reterr)
 {
 	switch ((int) message->body_case) {
@@ -327,6 +402,8 @@ static int decode_body(const Croft__GuestEvent *message, struct guest_event *eve
 		return decode_ended(message->ended, event, reterr);
 	case CROFT__GUEST_EVENT__BODY_PROCESSES:
 		return decode_processes(message->processes, event, reterr);
+	case CROFT__GUEST_EVENT__BODY_CHANGES:
+		return decode_changes(message->changes, event, reterr);
 	default:
 		if (message->body_case != CROFT__GUEST_EVENT__BODY__NOT_SET || message->base.n_unknown_fields == 0)
 			return protocol(reterr, "is of a kind that was not asked for");
@@ -361,6 +438,7 @@ void guest_event_deinit(struct guest_event *event)
 	for (size_t i = 0; i < event->n_processes; i++)
 		free(event->processes[i].envs);
 	free(event->processes);
+	free(event->changes);
 	if (event->message)
 		protobuf_c_message_free_unpacked(event->message, NULL);
 	*event = (struct guest_event){ 0 };

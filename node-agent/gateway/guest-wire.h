@@ -47,6 +47,18 @@ struct guest_process {
 	size_t n_envs;
 };
 
+enum guest_change_kind { CHANGE_ADDED, CHANGE_CHANGED, CHANGE_DELETED, CHANGE_MAX_ };
+enum guest_file_type { FILE_TYPE_FILE, FILE_TYPE_DIRECTORY, FILE_TYPE_SYMLINK, FILE_TYPE_OTHER, FILE_TYPE_MAX_ };
+
+struct guest_change {
+	enum guest_change_kind kind;
+	enum guest_file_type type;
+	const uint8_t *path; /* absolute, without "." and ".."; else any bytes but NUL and no string */
+	size_t path_size;
+	uint64_t size;
+	uint32_t mode;
+};
+
 enum guest_event_kind {
 	GUEST_EVENT_FAILURE,
 	GUEST_EVENT_DONE,
@@ -54,6 +66,7 @@ enum guest_event_kind {
 	GUEST_EVENT_DATA,
 	GUEST_EVENT_ENDED,
 	GUEST_EVENT_PROCESSES,
+	GUEST_EVENT_CHANGES,
 	GUEST_EVENT_UNKNOWN, /* of a newer croft-guest: to be passed over */
 };
 
@@ -67,6 +80,9 @@ struct guest_event {
 	struct guest_ended ended;
 	struct guest_process *processes;
 	size_t n_processes;
+	struct guest_change *changes;
+	size_t n_changes;
+	bool is_last, is_cut; /* of changes */
 };
 
 /* 0, GUEST_PROTOCOL, NO_MEMORY. */
@@ -84,6 +100,7 @@ int guest_start_append(struct buf *out, const struct process_start *start,
 	const struct guest_start_options *options, struct err *reterr);
 int guest_connect_append(struct buf *out, const struct process_selector *process, struct err *reterr);
 int guest_list_append(struct buf *out, struct err *reterr);
+int guest_diff_append(struct buf *out, struct err *reterr);
 int guest_signal_append(struct buf *out, const struct process_selector *process, uint32_t signal,
 	struct err *reterr);
 int guest_input_append(struct buf *out, const struct process_selector *process, const uint8_t *data, size_t size,

@@ -197,6 +197,7 @@ static void on_running(struct stream *stream, const struct guest_event *event)
 	case GUEST_EVENT_STARTED:
 	case GUEST_EVENT_DONE:
 	case GUEST_EVENT_PROCESSES:
+	case GUEST_EVENT_CHANGES:
 	case GUEST_EVENT_UNKNOWN: /* guest-link.c keeps these */
 		end_with(stream, FAIL_GUEST_PROTOCOL, EPROTO, "The guest sent an event that has no place in a stream.");
 		return;

@@ -85,6 +85,11 @@ static void take_frame(const uint8_t *data, size_t size)
 	case GUEST_EVENT_FAILURE:
 		CLAIM(event.failure.code != FAIL_NONE);
 		break;
+	case GUEST_EVENT_CHANGES:
+		for (size_t i = 0; i < event.n_changes; i++)
+			CLAIM(event.changes[i].path_size > 1 && event.changes[i].path[0] == '/' && event.changes[i].kind < CHANGE_MAX_ &&
+				event.changes[i].type < FILE_TYPE_MAX_);
+		break;
 	case GUEST_EVENT_DONE:
 	case GUEST_EVENT_STARTED:
 	case GUEST_EVENT_UNKNOWN:

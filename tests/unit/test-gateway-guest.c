@@ -5,16 +5,19 @@
  */
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "guest/diff.h"
 #include "guest/server.h"
 #include "lib/suite.h"
 #include "unit/test-gateway-rig.h"
@@ -36,9 +39,22 @@ static void greet(int fd)
 		_exit(1);
 }
 
+/* The layers are two folders of this test. */
+static pid_t diff(int fd)
+{
+	char path[128];
+	int upper, lower;
+
+	(void) snprintf(path, sizeof(path), "%s/upper", rig.run);
+	upper = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	(void) snprintf(path, sizeof(path), "%s/lower", rig.run);
+	lower = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return diff_fork(fd, upper, lower);
+}
+
 static void serve(int listen_fd)
 {
-	static const struct server_host host = { 0 };
+	static const struct server_host host = { .diff = diff };
 	struct server server;
 
 	if (server_init(&server, "/etc", &host) < 0)
@@ -318,6 +334,95 @@ START_TEST(test_guest_that_dies)
 }
 END_TEST
 
+static void in_layers(const char *script)
+{
+	char command[1024];
+
+	(void) snprintf(command, sizeof(command), "cd %s && mkdir -p upper lower && %s", rig.run, script);
+	ck_assert_int_eq(system(command), 0);
+}
+
+static struct reply *ask_diff(const char *token)
+{
+	return rig_start(&rig, &(struct ask){ .method = "GET", .path = "/croft/diff", .body = NULL, .sandbox = RIG_SANDBOX, .port = "49983",
+		.token = token });
+}
+
+static void assert_body(const struct reply *reply, const char *expected)
+{
+	ck_assert_uint_eq(buf_size(&reply->body), strlen(expected));
+	ck_assert_mem_eq(buf_peek(&reply->body), expected, strlen(expected));
+}
+
+/* One line a change and one at the end; a name that is no text is base64. */
+START_TEST(test_diff)
+{
+	struct reply *reply;
+
+	in_layers("cd upper && mkdir a && printf 12345 > 'a/\"quoted\"\t' && chmod 0604 a/*");
+	reply = ask_diff(RIG_TOKEN);
+	rig_until(&rig, reply->done);
+	ck_assert_int_eq(reply->status, 200);
+	ck_assert_str_eq(reply->content_type, "application/x-ndjson");
+	assert_body(reply,
+		"{\"change\":\"added\",\"path\":\"/a\",\"type\":\"directory\",\"size\":0,\"mode\":\"0755\"}\n"
+		"{\"change\":\"added\",\"path\":\"/a/\\\"quoted\\\"\\t\",\"type\":\"file\",\"size\":5,\"mode\":\"0604\"}\n"
+		"{\"end\":{\"complete\":true,\"added\":2,\"changed\":0,\"deleted\":0,\"source\":\"guest\"}}\n");
+	reply_free(reply);
+	in_layers("rm -r upper/a && touch upper/$(printf 'x\\377y')");
+	reply = ask_diff(RIG_TOKEN);
+	rig_until(&rig, reply->done);
+	assert_body(reply,
+		"{\"change\":\"added\",\"path_base64\":\"L3j/eQ==\",\"type\":\"file\",\"size\":0,\"mode\":\"0644\"}\n"
+		"{\"end\":{\"complete\":true,\"added\":1,\"changed\":0,\"deleted\":0,\"source\":\"guest\"}}\n");
+	reply_free(reply);
+}
+END_TEST
+
+/* Nobody without the token sees a name, and what a guest cannot answer has a status. */
+START_TEST(test_diff_refused)
+{
+	char code[64];
+	struct reply *reply;
+
+	in_layers("touch upper/secret");
+	reply = ask_diff("wrong");
+	rig_until(&rig, reply->done);
+	ck_assert_str_eq(reply_failure(reply, code, sizeof(code)), "ACCESS_TOKEN_INVALID");
+	reply_free(reply);
+	in_layers("rm -r upper"); /* the child has no layer then */
+	reply = ask_diff(RIG_TOKEN);
+	rig_until(&rig, reply->done);
+	ck_assert_int_eq(reply->status, 503);
+	ck_assert_str_eq(reply_failure(reply, code, sizeof(code)), "NO_MEMORY");
+	reply_free(reply);
+}
+END_TEST
+
+/* A client that does not read holds up the guest's child, and little is kept here; it gets all of it when it does. */
+START_TEST(test_diff_slow_reader)
+{
+	struct reply *reply;
+	size_t lines = 0;
+	const char *at;
+
+	in_layers("cd upper && seq -f 'a-rather-long-name-so-that-buffers-fill-and-fill-and-fill-%.0f' 30000 | xargs touch");
+	reply = ask_diff(RIG_TOKEN);
+	reply->holds = true;
+	rig_rest(&rig, 500);
+	ck_assert(!reply->done);
+	reply->holds = false;
+	http_call_wake(reply->call);
+	rig_until(&rig, reply->done);
+	ck_assert(!reply->failed);
+	at = (const char *) buf_peek(&reply->body);
+	for (size_t i = 0; i < buf_size(&reply->body); i++)
+		lines += at[i] == '\n';
+	ck_assert_uint_eq(lines, 30001);
+	reply_free(reply);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("gateway-guest");
@@ -335,6 +440,9 @@ int main(void)
 	tcase_add_test(tc, test_list);
 	tcase_add_loop_test(tc, test_refused, 0, ARRAY_LEN(refused));
 	tcase_add_test(tc, test_guest_that_dies);
+	tcase_add_test(tc, test_diff);
+	tcase_add_test(tc, test_diff_refused);
+	tcase_add_test(tc, test_diff_slow_reader);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);
 }

@@ -254,6 +254,91 @@ START_TEST(test_end_for_want_of_memory)
 }
 END_TEST
 
+/* What a guest tells of its files: a path that is none, or leads elsewhere, is its lie. */
+static const struct {
+	const char *path;
+	size_t size;
+	int kind, type;
+	bool is_good;
+} changes[] = {
+	{ "/a", 2, 1, 1, true },
+	{ "/a/..b/.c/d..", 13, 3, 4, true },
+	{ "/a\xff\n", 4, 2, 77, true }, /* a type of a newer guest is another */
+	{ "", 0, 1, 1, false },
+	{ "/", 1, 1, 1, false },
+	{ "a", 1, 1, 1, false },
+	{ "//a", 3, 1, 1, false },
+	{ "/a/", 3, 1, 1, false },
+	{ "/a//b", 5, 1, 1, false },
+	{ "/.", 2, 1, 1, false },
+	{ "/a/./b", 6, 1, 1, false },
+	{ "/..", 3, 1, 1, false },
+	{ "/a/../b", 7, 1, 1, false },
+	{ "/a/..", 5, 1, 1, false },
+	{ "/a\0b", 4, 1, 1, false },
+	{ "/a", 2, 0, 1, false },
+	{ "/a", 2, 4, 1, false },
+};
+
+START_TEST(test_changes)
+{
+	Croft__GuestEvent event;
+	Croft__GuestChanges body;
+	Croft__GuestChange change, *list[] = { &change };
+	struct guest_event decoded;
+	struct err err = ERR_NULL;
+	uint8_t packed[256];
+	int r;
+
+	croft__guest_event__init(&event);
+	croft__guest_changes__init(&body);
+	croft__guest_change__init(&change);
+	change.kind = (Croft__GuestChangeKind) changes[_i].kind;
+	change.type = (Croft__GuestFileType) changes[_i].type;
+	change.path = (ProtobufCBinaryData){ changes[_i].size, (uint8_t *) (uintptr_t) changes[_i].path };
+	change.mode = 0107755; /* what is no permission is left out */
+	body.changes = list;
+	body.n_changes = 1;
+	body.last = true;
+	event.body_case = CROFT__GUEST_EVENT__BODY_CHANGES;
+	event.changes = &body;
+	r = guest_event_decode(packed, croft__guest_event__pack(&event, packed), &decoded, &err);
+	if (!changes[_i].is_good) {
+		ck_assert_int_lt(r, 0);
+		ck_assert_int_eq(err.code, FAIL_GUEST_PROTOCOL);
+		return;
+	}
+	ck_assert_int_eq(r, 0);
+	ck_assert_int_eq(decoded.kind, GUEST_EVENT_CHANGES);
+	ck_assert_uint_eq(decoded.n_changes, 1);
+	ck_assert(decoded.is_last && !decoded.is_cut);
+	ck_assert_mem_eq(decoded.changes[0].path, changes[_i].path, changes[_i].size);
+	ck_assert_uint_eq(decoded.changes[0].mode, 07755);
+	ck_assert_int_eq((int) decoded.changes[0].type, changes[_i].type == 77 ? FILE_TYPE_OTHER : changes[_i].type - 1);
+	guest_event_deinit(&decoded);
+}
+END_TEST
+
+/* A croft-guest of the release before does not know the request. */
+START_TEST(test_older_guest)
+{
+	Croft__GuestEvent event;
+	Croft__GuestFailure failure;
+	struct guest_event decoded;
+	struct err err = ERR_NULL;
+	uint8_t packed[128];
+
+	croft__guest_event__init(&event);
+	croft__guest_failure__init(&failure);
+	failure.code = (char *) (uintptr_t) "FRAME_UNSUPPORTED";
+	event.body_case = CROFT__GUEST_EVENT__BODY_FAILURE;
+	event.failure = &failure;
+	ck_assert_int_eq(guest_event_decode(packed, croft__guest_event__pack(&event, packed), &decoded, &err), 0);
+	ck_assert_int_eq(decoded.failure.code, FAIL_UNSUPPORTED);
+	guest_event_deinit(&decoded);
+}
+END_TEST
+
 /* Mutations of a valid event: each is understood or refused as the guest's, and the sanitizers watch. */
 START_TEST(test_hostile_events)
 {
@@ -331,6 +416,8 @@ int main(void)
 	tcase_add_test(tc, test_methods);
 	tcase_add_test(tc, test_request_over_the_guest_limit);
 	tcase_add_test(tc, test_end_for_want_of_memory);
+	tcase_add_loop_test(tc, test_changes, 0, ARRAY_LEN(changes));
+	tcase_add_test(tc, test_older_guest);
 	tcase_add_loop_test(tc, test_hostile_events, 0, 8);
 	tcase_add_loop_test(tc, test_hostile_requests, 0, 8);
 	suite_add_tcase(suite, tc);
