@@ -128,15 +128,48 @@ void failure_of_answer(struct failure *failure, int status, const char *body, si
 
 struct transfer {
 	struct buf body;
+	const struct api_call *call;
+	CURL *easy;
+	struct failure *failure;
+	int stopped; /* what on_line() said */
 	char *next;
 	const volatile sig_atomic_t *stop;
 };
+
+static bool is_good(CURL *easy)
+{
+	long status = 0;
+
+	(void) curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+	return status >= 200 && status <= 299;
+}
+
+static int take_lines(struct transfer *transfer)
+{
+	const char *data, *end;
+	int r = 0;
+
+	while (r == 0 && buf_size(&transfer->body) > 0 && (data = (const char *) buf_peek(&transfer->body)) &&
+		(end = memchr(data, '\n', buf_size(&transfer->body)))) {
+		json_t *line = json_loadb(data, (size_t) (end - data), 0, NULL);
+
+		r = line ? transfer->call->on_line(line, transfer->failure, transfer->call->user) :
+			   err_set(&transfer->failure->err, FAIL_API_PROTOCOL, EPROTO, "A line of the answer is no JSON.");
+		json_decref(line);
+		buf_consume(&transfer->body, (size_t) (end - data) + 1);
+	}
+	return r;
+}
 
 static size_t on_body(char *data, size_t size, size_t n, void *user)
 {
 	struct transfer *transfer = user;
 
-	return buf_append(&transfer->body, data, size * n) < 0 ? 0 : size * n;
+	if (buf_append(&transfer->body, data, size * n) < 0)
+		return 0;
+	if (transfer->call->on_line && is_good(transfer->easy))
+		transfer->stopped = take_lines(transfer);
+	return transfer->stopped < 0 ? 0 : size * n;
 }
 
 /* One line of the head, not NUL-terminated. */
@@ -198,6 +231,7 @@ static int perform(const struct cli *cli, const struct api_call *call, struct tr
 		struct curl_slist *more = body ? curl_slist_append(headers, "Content-Type: application/json") : headers;
 
 		headers = more ? more : headers;
+		transfer->easy = easy;
 		(void) curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
 		(void) curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->method);
 		(void) curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long) (timeout_us / USEC_PER_MSEC));
@@ -218,6 +252,8 @@ static int perform(const struct cli *cli, const struct api_call *call, struct tr
 	curl_slist_free_all(headers);
 	if (code == CURLE_OK)
 		return 0;
+	if (transfer->stopped < 0)
+		return transfer->stopped;
 	failure_of_curl(failure, code, detail, cli->api_url);
 	return code == CURLE_ABORTED_BY_CALLBACK ? -EINTR : -EIO;
 }
@@ -249,7 +285,7 @@ int api_need_key(const struct cli *cli, struct err *reterr)
 
 int api_call(const struct cli *cli, const struct api_call *call, json_t **ret, struct failure *failure)
 {
-	struct transfer transfer = { .body = BUF_NULL(HTTP_BODY_MAX), .next = call->next, .stop = call->stop };
+	struct transfer transfer = { .body = BUF_NULL(HTTP_BODY_MAX), .call = call, .failure = failure, .next = call->next, .stop = call->stop };
 	json_t *json = NULL;
 	long status = 0;
 	int r;

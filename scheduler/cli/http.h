@@ -34,6 +34,10 @@ struct api_call {
 	const json_t *body;        /* NULL: none */
 	int64_t timeout_us;        /* 0: the usual */
 	const volatile sig_atomic_t *stop; /* set: give up with -EINTR; may be NULL */
+	/* For an answer of lines of JSON, however long: each one as it comes. Negative: stop with it; `failure` says why. NULL: the answer
+	 * is one JSON text. */
+	int (*on_line)(json_t *line, struct failure *failure, void *user);
+	void *user;
 	char *next;                /* of NEXT_TOKEN_SIZE: the x-next-token of a list's page, "" at its end; may be NULL */
 };
 

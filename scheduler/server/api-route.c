@@ -61,6 +61,13 @@ const struct api_route api_routes[] = {
 		"200 {`id state internal_state node stage generation incarnation version template image vcpus memory_mib disk_mib "
 		"timeout_s budget internet network metadata created started ends ended end_reason attempts trace operation guest_boot_id node_state as_of "
 		"certain stages events failure`}; `events` are NODE_DRAIN, RESUMED, REPLACED, RECOVERED, PAUSED, WOKEN, SNAPSHOT with `when node detail`" },
+	{ "GET", "/v1/sandboxes/{id}/diff", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_sandbox_diff,
+		"What a running sandbox made of its image: files that it added, changed and deleted, as its own guest says it.", "",
+		"200 `application/x-ndjson`, passed on from the node as it comes: a line {`change` (\"added\", \"changed\", \"deleted\"), `path` (or `path_base64` where it is no UTF-8), "
+		"`type` (file, directory, symlink, other), `size`, `mode`} for each, and a last one: {`end`: {`complete`: false where there are more than 1,000,000, or more than can be "
+		"looked at in 2 minutes, `added changed deleted`, `source`: \"guest\"}}, or an error as of every path; without a last line the answer was cut off. "
+		"A file that was opened for writing is changed, and a folder that was deleted is one line. 404; 501 UNSUPPORTED from a sandbox that began with an older croft; 502 and 503 as of relayed requests; 503 SANDBOX_NOT_READY while "
+		"it is paused" },
 	{ "DELETE", "/sandboxes/{id}", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_sandbox_delete,
 		"Ends a sandbox (E2B).", "", "204 when it is recorded; 404 when there is none, or when it is stopping already" },
 	{ "DELETE", "/v1/sandboxes/{id}", BY_USERS, SCOPE_REACH, API_NO_BODY, api_sandbox_delete_v1,

@@ -35,6 +35,8 @@ struct relayed {
 	struct relay *relay;
 	struct api_request *req;
 	struct target target;
+	const char *path; /* that this server asks for itself; NULL: the request's own */
+	char *token;      /* for it */
 	struct stream *stream;
 	struct http_call *call; /* NULL: over */
 	struct buf up, down;
@@ -318,6 +320,7 @@ static void relayed_free(void *extra)
 	relayed->stream = stream_close(relayed->stream);
 	buf_deinit(&relayed->up);
 	buf_deinit(&relayed->down);
+	free(relayed->token);
 	free(relayed);
 }
 
@@ -339,21 +342,24 @@ static int start_call(struct relayed *relayed, int fd, struct err *reterr)
 	struct api_request *req = relayed->req;
 	struct http_request *http = req->http;
 	const char *length = http_header(http, "content-length");
-	const bool has_body = length || http_header(http, "transfer-encoding");
+	const bool has_body = !relayed->path && (length || http_header(http, "transfer-encoding"));
 	struct http_call_config config = HTTP_CALL_NULL;
 	struct fields fields = { .n = 0 };
 	char traceparent[TRACEPARENT_SIZE];
 	CLEANUP_FREE char *url = NULL;
 	int r;
 
-	if (asprintf(&url, "http://sandbox%s", http_target(http)) < 0)
+	if (asprintf(&url, "http://sandbox%s", relayed->path ? relayed->path : http_target(http)) < 0)
 		return err_set_at(
 			reterr, STAGE_EXEC, FAIL_NO_MEMORY, ENOMEM, "no memory for a call");
 	trace_format(&req->trace, traceparent);
 	fields_add(&fields, "traceparent", traceparent);
 	fields_add(&fields, "e2b-sandbox-id", target->sandbox);
 	fields_add(&fields, "e2b-sandbox-port", target->port);
-	http_each_header(http, add_request_field, &fields);
+	if (!relayed->path)
+		http_each_header(http, add_request_field, &fields);
+	else if (relayed->token)
+		fields_add(&fields, "x-access-token", relayed->token);
 	config.method = http_method(http);
 	config.url = url;
 	config.socket_fd = fd;
@@ -429,17 +435,38 @@ static bool wakes(struct relayed *relayed)
 		fleet_sandbox_get(fleet, relayed->target.sandbox, NULL, &view) < 0 || !api_sandbox_sleeps(&view) ||
 		fleet_sandbox_get(fleet, relayed->target.sandbox, &record, NULL) < 0)
 		return false;
-	if (record.spec->auto_resume && may_wake(relayed, record.spec)) {
+	if (record.spec->auto_resume && !relayed->path && may_wake(relayed, record.spec)) {
 		api_sandbox_wake(relayed->req, &record, &view, 0, on_awake);
 	} else {
 		(void)err_set(&err, FAIL_SANDBOX_NOT_READY, EAGAIN, "%s",
-			record.spec->auto_resume
+			record.spec->auto_resume && !relayed->path
 				? "The sandbox is paused, and a call that wakes it needs its access token."
 				: "The sandbox is paused: connect to it to wake it; one made with autoResume wakes by itself.");
 		fail(relayed->req, relayed->target.sandbox, &err);
 	}
 	sandbox_record_deinit(&record);
 	return true;
+}
+
+/* NULL: answered with the failure. */
+static struct relayed *relayed_new(struct relay *relay, struct api_request *req, const struct target *target)
+{
+	struct relayed *relayed = calloc(1, sizeof(*relayed));
+	struct err err = ERR_NULL;
+
+	if (!relayed) {
+		(void)err_set_at(&err, STAGE_EXEC, FAIL_NO_MEMORY, ENOMEM, "no memory for a call");
+		fail(req, target->sandbox, &err);
+		return NULL;
+	}
+	relayed->relay = relay;
+	relayed->req = req;
+	relayed->target = *target;
+	relayed->up = (struct buf)BUF_NULL(BUFFER_MAX);
+	relayed->down = (struct buf)BUF_NULL(BUFFER_MAX);
+	req->extra = relayed;
+	req->extra_free = relayed_free;
+	return relayed;
 }
 
 bool relay_takes(struct relay *relay, struct api_request *req)
@@ -457,22 +484,25 @@ bool relay_takes(struct relay *relay, struct api_request *req)
 	case TARGET_FOUND:
 		break;
 	}
-	relayed = calloc(1, sizeof(*relayed));
-	if (!relayed) {
-		(void)err_set_at(&err, STAGE_EXEC, FAIL_NO_MEMORY, ENOMEM, "no memory for a call");
-		fail(req, target.sandbox, &err);
-		return true;
-	}
-	relayed->relay = relay;
-	relayed->req = req;
-	relayed->target = target;
-	relayed->up = (struct buf)BUF_NULL(BUFFER_MAX);
-	relayed->down = (struct buf)BUF_NULL(BUFFER_MAX);
-	req->extra = relayed;
-	req->extra_free = relayed_free;
-	if (!wakes(relayed))
+	relayed = relayed_new(relay, req, &target);
+	if (relayed && !wakes(relayed))
 		begin(relayed);
 	return true;
+}
+
+void relay_ask(struct relay *relay, struct api_request *req, const char *sandbox, const char *path, const char *token)
+{
+	struct target target = { .port = PORT_GATEWAY };
+	struct relayed *relayed;
+
+	(void)snprintf(target.sandbox, sizeof(target.sandbox), "%s", sandbox);
+	relayed = relayed_new(relay, req, &target);
+	if (!relayed)
+		return;
+	relayed->path = path;
+	relayed->token = *token ? strdup(token) : NULL; /* without it the gateway refuses */
+	if (!wakes(relayed))
+		begin(relayed);
 }
 
 void relay_on_message(struct relay *relay, uint64_t session, const Croft__Envelope *envelope)

@@ -117,6 +117,29 @@ class Exec(Shared):
         finally:
             client.kill()
 
+    def test_diff(self):
+        """What its processes did to the image's files and to their own, in a kernel's real overlay; the image's other files are not in it."""
+        done = self.run_in("sh", "-c", "set -e; mkdir -p /diff/below; echo 12345 >/diff/below/new; : >/diff/brief; rm /diff/brief;"
+                           " ln -s /etc /diff/link; echo more >>/etc/passwd; chmod 0600 /etc/group; rm -r /var; mkdir /var; echo x >/var/own; rm /bin/yes")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        answer = self.stack.cli_json("sandbox", "diff", self.sandbox)
+        self.assertTrue(answer["end"]["complete"], answer["end"])
+        self.assertEqual(answer["end"]["source"], "guest")
+        told = {c["path"]: (c["change"], c["type"]) for c in answer["changes"]}
+        self.assertEqual(len(told), len(answer["changes"]), "each path once")
+        self.assertEqual({path: told.get(path) for path in ("/diff", "/diff/below/new", "/diff/brief", "/diff/link", "/etc/passwd", "/etc/group",
+                                                            "/var", "/var/tmp", "/var/own", "/bin/sh", "/bin", "/bin/yes")},
+                         {"/diff": ("added", "directory"), "/diff/below/new": ("added", "file"), "/diff/brief": None,
+                          "/diff/link": ("added", "symlink"), "/etc/passwd": ("changed", "file"), "/etc/group": ("changed", "file"),
+                          "/var": ("changed", "directory"), "/var/tmp": ("deleted", "directory"), "/var/own": ("added", "file"), "/bin/sh": None,
+                          "/bin": None, "/bin/yes": ("deleted", told["/bin/yes"][1])})
+        self.assertIn({"change": "added", "path": "/diff/below/new", "type": "file", "size": 6, "mode": "0644"}, answer["changes"])
+        text = self.stack.cli("sandbox", "diff", self.sandbox).stdout.decode().splitlines()
+        self.assertEqual(len(text), len(answer["changes"]))
+        self.assertIn("C /etc/passwd", text)
+        self.run_in("rm", "-rf", "/diff")
+        self.assertNotIn("/diff", {c["path"] for c in self.stack.cli_json("sandbox", "diff", self.sandbox)["changes"]})
+
     def test_out_of_memory(self):
         """The command's own answer says so, and so does the node's telemetry; the sandbox goes on."""
         # in a small group, where the kernel does not first look for minutes for pages of files that it might drop

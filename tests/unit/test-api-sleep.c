@@ -343,6 +343,44 @@ START_TEST(without_auto_resume_a_call_says_what_to_do)
 }
 END_TEST
 
+static void expect_diff(struct rig *rig, const char *key, const char *id, int status, const char *part)
+{
+	struct answer answer;
+	char path[96];
+
+	rig_path(path, sizeof(path), "/v1/sandboxes/*/diff", id);
+	(void)rig_start_call(rig, "GET", path, key, NULL, 0, NULL, 0, &answer);
+	loop_until(rig->base, &answer.done);
+	ck_assert_msg(answer.status == status, "%d %s", answer.status, answer.body);
+	ck_assert_ptr_nonnull(strstr(answer.body, part));
+	answer_free(&answer);
+}
+
+/* The scheduler asks the node's gateway with the sandbox's own token, for its tenant alone, and passes on what it says as it is. */
+START_TEST(what_changed_is_asked_of_the_node)
+{
+	struct rig rig;
+	struct fake_node node;
+	char id[ID_SIZE], token[128];
+
+	open_all(&rig, &node, "{\"secure\":true,\"autoPause\":true,\"autoResume\":{\"enabled\":true}}", id);
+	token_of(&rig, id, token, sizeof(token));
+	node.reply = "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nContent-Length: 11\r\nConnection: close\r\n\r\n{\"end\":{}}\n";
+	expect_diff(&rig, rig.keys.tenant, id, 200, "{\"end\":{}}\n");
+	ck_assert_ptr_nonnull(strstr(node.request, "GET /croft/diff HTTP/1.1\r\n"));
+	ck_assert_ptr_nonnull(strstr(node.request, token));
+	ck_assert_ptr_null(strstr(node.request, rig.keys.tenant)); /* our key is no node's business */
+	expect_diff(&rig, rig.stranger, id, 404, "SANDBOX_NOT_FOUND");
+	expect_diff(&rig, rig.keys.tenant, "aaaaaaaaaaaaaaaaaaaa", 404, "SANDBOX_NOT_FOUND");
+	/* to look at it is no reason to wake it */
+	ck_assert_int_eq(post(&rig, "/sandboxes/*/pause", id, "{}"), 204);
+	expect_diff(&rig, rig.keys.tenant, id, 503, "SANDBOX_NOT_READY");
+	expect_state(&rig, id, "paused");
+	ck_assert_uint_eq(node.resumes, 0);
+	close_all(&rig, &node);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("api-sleep");
@@ -357,6 +395,7 @@ int main(void)
 	tcase_add_test(tcase, a_call_wakes_what_sleeps);
 	tcase_add_loop_test(tcase, one_that_falls_asleep_is_woken_once, 0, 2);
 	tcase_add_test(tcase, without_auto_resume_a_call_says_what_to_do);
+	tcase_add_test(tcase, what_changed_is_asked_of_the_node);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
 }

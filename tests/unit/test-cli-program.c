@@ -200,6 +200,21 @@ static void answer_poll(struct http_request *req, const char *template)
 
 static const char *poll_state = "running";
 
+static void answer_diff(struct http_request *req, const char *state)
+{
+	static const char changes[] = "{\"change\":\"added\",\"path\":\"/new\\u001b[2J\"}\n{\"change\":\"changed\",\"path\":\"/etc/hosts\"}\n"
+				      "{\"change\":\"deleted\",\"path_base64\":\"L3j/eQ==\",\"mode\":\"0644\"}\n";
+	const char *last = !strcmp(state, "more") ? "{\"end\":{\"complete\":false}}\n" :
+		!strcmp(state, "cut")		  ? "" :
+		!strcmp(state, "broken") ? "{\"code\":503,\"message\":\"m\",\"failure\":{\"stage\":\"files\",\"code\":\"GUEST_UNREACHABLE\","
+					   "\"component\":\"guest\"}}\n" :
+					   "{\"end\":{\"complete\":true}}\n";
+	char text[512];
+	int n = snprintf(text, sizeof(text), "%s%s", !strcmp(state, "nonsense") ? "no json\n" : changes, last);
+
+	ck_assert_int_eq(http_respond(req, 200, "application/x-ndjson", NULL, 0, text, (size_t) n), 0);
+}
+
 static void answer(struct http_request *req, const char *body)
 {
 	const char *method = http_method(req), *path = http_path(req);
@@ -262,6 +277,8 @@ static void answer(struct http_request *req, const char *body)
 			"\"forecast\":{\"verdict\":\"grows\",\"by\":\"cpu\",\"runs_out\":\"2027-01-02T00:00:00.000Z\","
 			"\"earliest\":\"2026-12-30T12:00:00.000Z\",\"latest\":null}},{\"pool\":\"us\",\"forecast\":{"
 			"\"verdict\":\"none\"}},{\"pool\":\"ap\",\"forecast\":{\"verdict\":\"too_short\"}}]}"), 0);
+	else if (!strcmp(path, "/v1/sandboxes/" ID "/diff"))
+		answer_diff(req, poll_state);
 	else if (!strcmp(path, "/v1/stages"))
 		ck_assert_int_eq(http_respond_json(req, 200, "{\"records\":[{\"stage\":\"vmm\",\"outcome\":\"failed\","
 			"\"took_us\":12000,\"attempt\":1,\"node\":\"n1\",\"failure\":{\"code\":\"KERNEL_MISSING\"}}]}"), 0);
@@ -633,6 +650,15 @@ static const struct {
 	{ "sandbox rm", "running", 2, NULL, "usage", NULL },
 	{ "sandbox stages " ID, "running", 0, "vmm    failed   12 ms  1        n1    KERNEL_MISSING", NULL,
 		"GET /v1/stages?sandbox=" ID },
+	{ "sandbox diff " ID, "running", 0, "A /new?[2J\nC /etc/hosts\nD base64:L3j/eQ==\n", NULL, "GET /v1/sandboxes/" ID "/diff " },
+	{ "sandbox diff -o json " ID, "running", 0, "\"mode\":\"0644\"}\n], \"end\": {\"complete\":true}}\n", NULL, NULL },
+	{ "sandbox diff " ID, "more", 0, "C /etc/hosts", "there are more changes than these", NULL },
+	{ "sandbox diff " ID, "cut", 1, "C /etc/hosts", "API_PROTOCOL", NULL },
+	{ "sandbox diff -o json " ID, "cut", 1, "], \"end\": {\"complete\":false}}\n", "{\"code\":", NULL },
+	{ "sandbox diff " ID, "broken", 1, "C /etc/hosts", "GUEST_UNREACHABLE", NULL },
+	{ "sandbox diff " ID, "nonsense", 1, NULL, "API_PROTOCOL", NULL },
+	{ "sandbox diff nonsense", "running", 3, NULL, "SANDBOX_NOT_FOUND", NULL },
+	{ "sandbox diff", "running", 2, NULL, "one argument", NULL },
 	{ "stages", "running", 0, "vmm    3         1       0      2        0.6667   0.2077 to 0.9385  12 ms  1500 ms  1500 ms", NULL,
 		"GET /v1/stages?scope=own " },
 	{ "stages", "running", 0, "setup  0         0       0      3        -        -", NULL, NULL },
