@@ -12,7 +12,7 @@ void fleet_config_default(struct fleet_config *ret)
 {
 	*ret = (struct fleet_config){
 		.heartbeat_ms = 1000,
-		.suspect_usec = 3 * USEC_PER_SEC,
+		.suspect_usec = 2800 * USEC_PER_MSEC,
 		.lost_after_usec = 60 * USEC_PER_SEC,
 		.grace_usec = 300 * USEC_PER_SEC,
 		.resend_usec = 2 * USEC_PER_SEC,
