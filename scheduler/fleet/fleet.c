@@ -301,11 +301,11 @@ static void handle(struct fleet *fleet, const struct fleet_event *event)
 			event->destroy.reason);
 		break;
 	case FLEET_SET_NETWORK:
-		fleet_request_set_network(fleet, event->set_network.request, event->set_network.sandbox,
-			event->set_network.network);
+		fleet_request_set_network(fleet, event->change.request, event->change.sandbox,
+			event->change.network);
 		break;
 	case FLEET_SET_BUDGET:
-		fleet_request_set_budget(fleet, event->set_network.request, event->set_network.sandbox, event->set_network.budget);
+		fleet_request_set_budget(fleet, event->change.request, event->change.sandbox, event->change.budget);
 		break;
 	case FLEET_SET_TIMEOUT:
 		fleet_request_set_timeout(fleet, event->set_timeout.request,
@@ -353,7 +353,7 @@ static void handle_failed(struct fleet *fleet, const struct fleet_event *event)
 	uint64_t request = event->type == FLEET_CREATE        ? event->create->request
 			   : event->type == FLEET_DESTROY     ? event->destroy.request
 			   : event->type == FLEET_SET_TIMEOUT ? event->set_timeout.request
-			   : event->type == FLEET_SET_NETWORK || event->type == FLEET_SET_BUDGET ? event->set_network.request
+			   : event->type == FLEET_SET_NETWORK || event->type == FLEET_SET_BUDGET ? event->change.request
 			   : event->type == FLEET_PAUSE       ? event->pause.request
 			   : event->type == FLEET_RESUME      ? event->resume->request
 			   : event->type == FLEET_SNAPSHOT    ? event->snapshot->request

@@ -45,7 +45,7 @@ struct fleet_config {
 	char run[ID_SIZE];       /* of this process; "": welcomes do not say */
 	const struct runs *runs; /* borrowed: this one and those that it follows; NULL: not known */
 	uint32_t heartbeat_ms;   /* 1000 */
-	int64_t suspect_usec;    /* 3 s of silence: no placing there */
+	int64_t suspect_usec;    /* 2.8 s of silence: no placing there; so that it is seen within 3 s */
 	int64_t lost_after_usec; /* 60 s of silence: lost */
 	int64_t grace_usec;      /* 300 s: after a start no node is lost earlier */
 	int64_t resend_usec; /* 2 s: first resend of a command; doubles up to 16 s, with jitter */
@@ -342,8 +342,8 @@ enum fleet_event_type {
 	FLEET_CREATE, /* create */
 	FLEET_DESTROY, /* destroy: accepted in every state; replies when it is recorded, not when it is done */
 	FLEET_SET_TIMEOUT, /* set_timeout: replies when the node did it */
-	FLEET_SET_NETWORK, /* set_network: likewise */
-	FLEET_SET_BUDGET, /* set_network, its budget: likewise; of one that is paused when it is recorded, and in force when it wakes */
+	FLEET_SET_NETWORK, /* change: likewise */
+	FLEET_SET_BUDGET, /* change: likewise; of one that is paused when it is recorded, and in force when it wakes */
 	FLEET_PAUSE, /* pause: replies when it sleeps, or runs on; CONFLICT when it is asleep already */
 	FLEET_RESUME, /* resume: replies when it runs, or sleeps on. Of one that runs: sets its time where one is named */
 	FLEET_SNAPSHOT, /* snapshot: replies when it is there, or will not be; a fork's when its sandboxes run or failed */
@@ -442,9 +442,9 @@ struct fleet_event {
 		struct {
 			uint64_t request;
 			const char *sandbox;
-			const struct net_policy *network;
-			const struct budget *budget; /* SET_BUDGET */
-		} set_network;
+			const struct net_policy *network; /* SET_NETWORK */
+			const struct budget *budget;      /* SET_BUDGET */
+		} change;
 		struct {
 			uint64_t request;
 			const char *sandbox;
@@ -596,11 +596,11 @@ struct fleet_sandbox_view {
 	int64_t as_of_us;         /* wall clock of the last word of its node */
 	int64_t deadline_usec;    /* monotonic; of the state; 0: it does not wait */
 	int64_t created_us;       /* as the record has it */
+	bool network_differs, budget_differs; /* its node has another one than is recorded, or did not confirm a change */
 };
 /* A copy of the whole record (free with sandbox_record_deinit) and the view; either may be NULL.
  * 0, -ENOENT (ended ones are in the store's history), -ENOMEM. */
-int fleet_sandbox_get(const struct fleet *fleet, const char *id, struct sandbox_record *ret_record,
-	struct fleet_sandbox_view *ret_view);
+int fleet_sandbox_get(const struct fleet *fleet, const char *id, struct sandbox_record *ret_record, struct fleet_sandbox_view *ret_view);
 /* Cheap: tenant and node of a sandbox for authorisation and relaying; NULL when it is not there. `ret_session` is
  * the route to its node, 0 when the node is not connected. */
 const char *fleet_sandbox_tenant(const struct fleet *fleet, const char *id);
@@ -684,14 +684,14 @@ struct fleet_counts {
 	uint64_t drained;  /* sandboxes that were ended by a drain's deadline */
 	uint64_t recovered; /* sandboxes that only a node knew, after a restore */
 	uint64_t unknown; /* sandboxes in inventories that nobody knows */
+	uint64_t differs; /* times that a node had another network policy or budget for a sandbox than is recorded */
 	bool failed;      /* after FLEET_COMMIT_FAILED */
 };
 void fleet_count(const struct fleet *fleet, struct fleet_counts *ret);
 
 /* How a request of this shape would be placed now, without placing it: place/place.h */
 struct place_explanation;
-int fleet_explain(const struct fleet *fleet, const char *pool, const struct sandbox_spec *spec,
-	const struct sandbox_wish *wish, struct place_explanation *ret); /* 0, or -ENOENT: no such pool */
+int fleet_explain(const struct fleet *fleet, const char *pool, const struct sandbox_spec *spec, const struct sandbox_wish *wish, struct place_explanation *ret); /* 0, or -ENOENT: no such pool */
 /* What place_capacity() fills: place/capacity.h. 0, -ENOENT or -ENOMEM. */
 struct place_copy;
 int fleet_place_copy(const struct fleet *fleet, const char *pool, const char *digest, struct place_copy **ret);

@@ -87,6 +87,8 @@ struct sandbox {
 	struct update update;
 	TAILQ_HEAD(, waiter) sleepers; /* who waits for its pause or resume */
 	uint64_t sleep_number; /* of that, as update.number; 0: a former leader asked */
+	bool network_differs, budget_differs; /* at its node, from what is recorded; or that is not known */
+	uint64_t differed; /* the generation of which an event says so; 0: none */
 	uint64_t placed_batch; /* its reservation is durable with this one; 0: it is, or there is none */
 	bool queued, dirty, is_new, is_counted, is_counted_paused;
 	struct snapshot *snapshot; /* that is being made of it; NULL: none */
@@ -315,6 +317,7 @@ void fleet_sandbox_end(struct fleet *fleet, struct sandbox *sandbox, enum end_re
 void fleet_sandbox_fence(struct fleet *fleet, struct sandbox *sandbox);
 void fleet_sandbox_command(struct fleet *fleet,
 	struct sandbox *sandbox); /* sends what its state wants, and arms the resend */
+void fleet_sandbox_command_later(struct fleet *fleet, struct sandbox *sandbox); /* after the longest pause between two */
 void fleet_sandbox_on_deadline(struct fleet *fleet, struct sandbox *sandbox);
 void fleet_sandbox_on_resend(struct fleet *fleet, struct sandbox *sandbox);
 
@@ -395,6 +398,14 @@ void fleet_sandbox_stop(struct fleet *fleet, struct sandbox *sandbox, enum end_r
 void fleet_request_forget(struct fleet *fleet, uint64_t request);
 uint64_t fleet_change_number(struct fleet *fleet); /* higher than all before, of former leaders too */
 void fleet_request_update_done(struct fleet *fleet, struct sandbox *sandbox, const struct err *err);
+void fleet_request_update_drop(struct fleet *fleet, struct sandbox *sandbox, const struct err *err); /* its node did not answer */
+/* A change that its node is yet to be told. Takes the specification. */
+void fleet_request_change(struct fleet *fleet, struct sandbox *sandbox, uint64_t request, uint32_t timeout_s,
+	struct sandbox_spec *spec, bool is_budget);
+/* differ.c */
+void fleet_differ_compare(struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report);
+/* Tells the node again what is recorded, if it differs; not `at_once`: after the longest pause between two commands. */
+void fleet_differ_correct(struct fleet *fleet, struct sandbox *sandbox, bool at_once);
 bool fleet_waiter_add(
 	struct fleet *fleet, uint64_t request, enum waiter_kind kind, struct sandbox *sandbox);
 bool fleet_waiter_add_snapshot(struct fleet *fleet, uint64_t request, struct snapshot *snapshot);

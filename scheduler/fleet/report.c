@@ -110,28 +110,10 @@ static void take_stages(
 
 /* ---- states ---- */
 
-/* A change whose answer this scheduler did not live to hear: what the node enforces is what is true. */
-static void take_changes(struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_spec *told)
-{
-	struct sandbox_spec *spec;
-
-	if (net_policy_is_equal(&sandbox->record.spec->network, &told->network) &&
-		budget_is_equal(&sandbox->record.spec->budget, &told->budget))
-		return;
-	spec = spec_with_network(sandbox->record.spec, &told->network);
-	if (!spec) {
-		fleet->out->no_memory = true;
-		return;
-	}
-	spec->budget = told->budget;
-	spec_unref(sandbox->record.spec);
-	sandbox->record.spec = spec;
-	fleet_sandbox_dirty(fleet, sandbox);
-}
-
 static void on_running(
 	struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report)
 {
+	const struct err *failure = err_is_set(&report->update_failure) ? &report->update_failure : NULL;
 	struct sandbox_record *record = &sandbox->record;
 
 	if (record->state == SANDBOX_DISPATCHED)
@@ -140,6 +122,7 @@ static void on_running(
 		fleet_start_ready(fleet, sandbox);
 	if (report->state == REPORT_PAUSED) {
 		fleet_sleep_paused(fleet, sandbox, report);
+		fleet_differ_compare(fleet, sandbox, report);
 		return;
 	}
 	if (fleet_is_sleeping(record->state))
@@ -148,10 +131,9 @@ static void on_running(
 		return; /* on its way out: the destroy is sent again until it is done */
 	memcpy(record->guest_boot_id, report->guest_boot_id, sizeof(record->guest_boot_id));
 	if (sandbox->update.pending && strcmp(sandbox->update.operation, report->updated) == 0)
-		fleet_request_update_done(fleet, sandbox,
-			err_is_set(&report->update_failure) ? &report->update_failure : NULL);
-	else if (!sandbox->update.pending && report->spec)
-		take_changes(fleet, sandbox, report->spec);
+		fleet_request_update_done(fleet, sandbox, failure);
+	fleet_differ_compare(fleet, sandbox, report);
+	fleet_differ_correct(fleet, sandbox, !failure);
 }
 
 /* A life ended, or a start that was given up is gone. */
@@ -301,6 +283,10 @@ void fleet_report_apply(struct fleet *fleet, struct node *node, const struct san
 	}
 	if (!ended && report->version <= sandbox->record.report_version) {
 		sandbox->accepted_session = node->session;
+		if (report->version == sandbox->record.report_version) {
+			fleet_differ_compare(fleet, sandbox, report);
+			fleet_differ_correct(fleet, sandbox, true);
+		}
 		ack(fleet, node, report);
 		return;
 	}

@@ -246,6 +246,7 @@ void fleet_request_update_done(struct fleet *fleet, struct sandbox *sandbox, con
 	if (!err && update->spec) {
 		spec_unref(sandbox->record.spec);
 		sandbox->record.spec = TAKE(update->spec);
+		*(update->is_budget ? &sandbox->budget_differs : &sandbox->network_differs) = false;
 		fleet_sandbox_dirty(fleet, sandbox);
 	} else if (!err) {
 		sandbox->record.ends_us =
@@ -263,6 +264,14 @@ void fleet_request_update_done(struct fleet *fleet, struct sandbox *sandbox, con
 		fleet_timer_stop(&fleet->timers, &sandbox->resend);
 	if (sandbox->snapshot && !fleet_snapshot_is_sent(sandbox)) /* it waited for this */
 		fleet_snapshot_command(fleet, sandbox->snapshot);
+}
+
+/* Nobody knows whether the node did it: it is told again what is recorded. */
+void fleet_request_update_drop(struct fleet *fleet, struct sandbox *sandbox, const struct err *err)
+{
+	if (sandbox->update.spec)
+		*(sandbox->update.is_budget ? &sandbox->budget_differs : &sandbox->network_differs) = true;
+	fleet_request_update_done(fleet, sandbox, err);
 }
 
 /* The sandbox, where it can be changed now; NULL: the request was answered. */
@@ -292,7 +301,7 @@ static struct sandbox *changeable(struct fleet *fleet, uint64_t request, const c
 	}
 	if (sandbox->update.pending) { /* the later one wins */
 		(void)err_set(&err, FAIL_CONFLICT, 0, "A later change of the sandbox replaced this one.");
-		fleet_request_update_done(fleet, sandbox, &err);
+		fleet_request_update_drop(fleet, sandbox, &err);
 	}
 	return sandbox;
 }
@@ -303,7 +312,7 @@ uint64_t fleet_change_number(struct fleet *fleet)
 }
 
 /* Takes the specification. */
-static void change(struct fleet *fleet, struct sandbox *sandbox, uint64_t request, uint32_t timeout_s,
+void fleet_request_change(struct fleet *fleet, struct sandbox *sandbox, uint64_t request, uint32_t timeout_s,
 	struct sandbox_spec *spec, bool is_budget)
 {
 	sandbox->update = (struct update){
@@ -318,6 +327,12 @@ static void change(struct fleet *fleet, struct sandbox *sandbox, uint64_t reques
 	id_new(fleet->rng, sandbox->update.operation);
 	if (request && !fleet_waiter_add(fleet, request, WAITS_UPDATE, sandbox))
 		sandbox->update.request = 0;
+}
+
+static void change(struct fleet *fleet, struct sandbox *sandbox, uint64_t request, uint32_t timeout_s,
+	struct sandbox_spec *spec, bool is_budget)
+{
+	fleet_request_change(fleet, sandbox, request, timeout_s, spec, is_budget);
 	fleet_sandbox_command(fleet, sandbox);
 }
 

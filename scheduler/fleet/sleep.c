@@ -102,7 +102,7 @@ void fleet_request_pause(struct fleet *fleet, uint64_t request, const char *id, 
 	}
 	if (sandbox->update.pending) {
 		(void)err_set(&err, FAIL_CONFLICT, 0, "The sandbox is paused.");
-		fleet_request_update_done(fleet, sandbox, &err);
+		fleet_request_update_drop(fleet, sandbox, &err);
 	}
 	begin(fleet, sandbox, request, SANDBOX_PAUSING);
 }
@@ -209,7 +209,7 @@ void fleet_sleep_paused(struct fleet *fleet, struct sandbox *sandbox, const stru
 	if (record->state == SANDBOX_RUNNING || is_asked) {
 		if (sandbox->update.pending) {
 			(void)err_set(&gone, FAIL_CONFLICT, 0, "The sandbox was paused at the end of its life.");
-			fleet_request_update_done(fleet, sandbox, &gone);
+			fleet_request_update_drop(fleet, sandbox, &gone);
 		}
 		fleet_sandbox_event(fleet, sandbox, "PAUSED", is_asked ? "" : why_asleep(report));
 		asleep(fleet, sandbox);

@@ -136,12 +136,18 @@ static void send_sleep(struct fleet *fleet, struct sandbox *sandbox)
 /* Doubles up to 2^RESEND_DOUBLINGS, with up to a quarter of jitter. */
 static void arm_resend(struct fleet *fleet, struct sandbox *sandbox)
 {
-	int64_t pause = fleet->config.resend_usec
-			<< MIN(sandbox->resends, (uint32_t)RESEND_DOUBLINGS);
+	int64_t pause = fleet->config.resend_usec << MIN(sandbox->resends, (uint32_t)RESEND_DOUBLINGS);
 
 	pause += (int64_t)rng_below(fleet->rng, (uint64_t)(pause / 4 + 1));
 	if (fleet_timer_arm(&fleet->timers, &sandbox->resend, fleet->now.mono_usec + pause) < 0)
 		fleet->out->no_memory = true;
+}
+
+void fleet_sandbox_command_later(struct fleet *fleet, struct sandbox *sandbox)
+{
+	sandbox->resends = RESEND_DOUBLINGS;
+	arm_resend(fleet, sandbox);
+	sandbox->update.until_usec = sandbox->resend.due_usec + fleet->config.dispatch_timeout_usec;
 }
 
 void fleet_sandbox_command(struct fleet *fleet, struct sandbox *sandbox)
@@ -192,7 +198,9 @@ void fleet_sandbox_on_resend(struct fleet *fleet, struct sandbox *sandbox)
 
 		(void)err_set_at(&err, STAGE_RUN, FAIL_NODE_UNREACHABLE, 0,
 			"The sandbox's node did not confirm the change; what was before may still hold.");
-		fleet_request_update_done(fleet, sandbox, &err);
+		fleet_request_update_drop(fleet, sandbox, &err);
+		fleet_differ_correct(fleet, sandbox, false);
+		return;
 	}
 	sandbox->resends++;
 	fleet->counts.resends++;
@@ -211,9 +219,9 @@ static void send_off(struct fleet *fleet, struct sandbox *sandbox, int64_t waite
 	sandbox->record.generation++;
 	sandbox->record.report_version = 0;
 	sandbox->accepted_session = 0;
+	sandbox->network_differs = sandbox->budget_differs = false;
 	id_new(fleet->rng, sandbox->record.operation);
-	fleet_sandbox_note(fleet, sandbox, STAGE_PLACE, RESULT_OK, fleet->now.real_usec - waited,
-		waited, NULL);
+	fleet_sandbox_note(fleet, sandbox, STAGE_PLACE, RESULT_OK, fleet->now.real_usec - waited, waited, NULL);
 	fleet_sandbox_move(fleet, sandbox, SANDBOX_DISPATCHED);
 	sandbox->placed_batch = fleet->batch;
 	TAILQ_INSERT_TAIL(&fleet->placed, sandbox, in_placed);

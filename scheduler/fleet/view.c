@@ -17,6 +17,8 @@ static void view_sandbox(const struct sandbox *sandbox, struct fleet_sandbox_vie
 		.internal = sandbox->record.state,
 		.certain = true,
 		.created_us = sandbox->record.created_us,
+		.network_differs = sandbox->network_differs,
+		.budget_differs = sandbox->budget_differs,
 		.deadline_usec =
 			fleet_timer_is_armed(&sandbox->deadline) ? sandbox->deadline.due_usec : 0,
 	};

@@ -17,14 +17,6 @@ void api_sandbox_budget(struct api_request *req)
 		return;
 	(void)request_budget(body, "", &budget, &err);
 	json_decref(body);
-	if (err_is_set(&err)) {
-		api_fail(req, &err);
-	} else if (!api_sandbox_is_own(req, req->params[0])) {
-		api_sandbox_not_found(req);
-	} else {
-		event.set_network.request = api_await(req, api_sandbox_on_changed);
-		event.set_network.sandbox = req->params[0];
-		event.set_network.budget = &budget;
-		shell_step(req->server->shell, &event, NULL, NULL, NULL);
-	}
+	event.change.budget = &budget;
+	api_sandbox_change(req, &event, &err);
 }

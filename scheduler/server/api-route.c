@@ -60,7 +60,8 @@ const struct api_route api_routes[] = {
 		"query `wait_ms` (to 60000) and `after` (a `version`): answers when the version is another one or the time is over",
 		"200 {`id state internal_state node stage generation incarnation version template image vcpus memory_mib disk_mib "
 		"timeout_s budget internet network metadata created started ends ended end_reason attempts trace operation guest_boot_id node_state as_of "
-		"certain stages events failure`}; `events` are NODE_DRAIN, RESUMED, REPLACED, RECOVERED, PAUSED, WOKEN, SNAPSHOT with `when node detail`" },
+		"certain node_differs stages events failure`}; `node_differs`: what its node has otherwise than recorded, or did not confirm: `network`, `budget` (it "
+		"is told again); `events` are NODE_DRAIN, NODE_DIFFERS, RESUMED, REPLACED, RECOVERED, PAUSED, WOKEN, SNAPSHOT with `when node detail`" },
 	{ "GET", "/v1/sandboxes/{id}/diff", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_sandbox_diff,
 		"What a running sandbox made of its image: files that it added, changed and deleted, as its own guest says it.", "",
 		"200 `application/x-ndjson`, passed on from the node as it comes: a line {`change` (\"added\", \"changed\", \"deleted\"), `path` (or `path_base64` where it is no UTF-8), "

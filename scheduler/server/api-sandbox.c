@@ -412,6 +412,19 @@ void api_sandbox_timeout(struct api_request *req)
 		api_sandbox_set_timeout(req, timeout_s, api_sandbox_on_changed);
 }
 
+void api_sandbox_change(struct api_request *req, struct fleet_event *event, const struct err *err)
+{
+	if (err_is_set(err)) {
+		api_fail(req, err);
+	} else if (!api_sandbox_is_own(req, req->params[0])) {
+		api_sandbox_not_found(req);
+	} else {
+		event->change.request = api_await(req, api_sandbox_on_changed);
+		event->change.sandbox = req->params[0];
+		shell_step(req->server->shell, event, NULL, NULL, NULL);
+	}
+}
+
 void api_sandbox_network(struct api_request *req)
 {
 	struct fleet_event event = { .type = FLEET_SET_NETWORK };
@@ -423,15 +436,7 @@ void api_sandbox_network(struct api_request *req)
 		return;
 	(void)request_network_update(body, &policy, &err);
 	json_decref(body);
-	if (err_is_set(&err)) {
-		api_fail(req, &err);
-	} else if (!api_sandbox_is_own(req, req->params[0])) {
-		api_sandbox_not_found(req);
-	} else {
-		event.set_network.request = api_await(req, api_sandbox_on_changed);
-		event.set_network.sandbox = req->params[0];
-		event.set_network.network = &policy;
-		shell_step(req->server->shell, &event, NULL, NULL, NULL);
-	}
+	event.change.network = &policy;
+	api_sandbox_change(req, &event, &err);
 	net_policy_deinit(&policy);
 }

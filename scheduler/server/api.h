@@ -196,6 +196,8 @@ void api_sandbox_set_timeout(struct api_request *req, uint64_t timeout_s,
 void api_sandbox_wake(struct api_request *req, const struct sandbox_record *record, const struct fleet_sandbox_view *view,
 	uint64_t timeout_s, void (*on_reply)(struct api_request *req, const struct fleet_reply *reply));
 bool api_sandbox_sleeps(const struct fleet_sandbox_view *view); /* or is on its way there, or back */
+/* Steps with `event`, a change of the sandbox in the path, and answers; or fails with `err`, if that is set, or as it is not theirs. */
+void api_sandbox_change(struct api_request *req, struct fleet_event *event, const struct err *err);
 void api_sandbox_on_changed(struct api_request *req, const struct fleet_reply *reply); /* 204, or the failure */
 
 /* ---- api-idempotency.c ---- */

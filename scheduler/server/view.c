@@ -206,6 +206,18 @@ static json_t *view_events(const struct sandbox_record *record)
 	return list;
 }
 
+/* Where its node says that it has something else than what is recorded. */
+static json_t *view_differs(const struct fleet_sandbox_view *view)
+{
+	json_t *list = json_array();
+
+	if (view && view->network_differs)
+		(void)json_array_append_new(list, json_string("network"));
+	if (view && view->budget_differs)
+		(void)json_array_append_new(list, json_string("budget"));
+	return list;
+}
+
 json_t *view_sandbox(const struct server *server, const struct sandbox_record *record,
 	const struct fleet_sandbox_view *view)
 {
@@ -253,6 +265,7 @@ json_t *view_sandbox(const struct server *server, const struct sandbox_record *r
 	(void)json_object_set_new(
 		object, "as_of", view ? view_time(view->as_of_us) : view_time(record->ended_us));
 	(void)json_object_set_new(object, "certain", json_boolean(!view || view->certain));
+	(void)json_object_set_new(object, "node_differs", view_differs(view));
 	(void)json_object_set_new(object, "stages", view_stages(server, record));
 	(void)json_object_set_new(object, "events", view_events(record));
 	(void)json_object_set_new(object, "failure", view_failure(server, record));

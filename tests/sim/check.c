@@ -10,6 +10,7 @@
 #define ALL_STEPS 64
 #define HEAL_STEPS 16384
 #define OVERDUE_USEC (3 * USEC_PER_SEC)
+#define SEEN_USEC (2900 * USEC_PER_MSEC) /* of the 3 s in which a dead node is seen; the rest is its last message's way */
 
 void check_spawn(struct sim *sim, const struct sim_node *node, const struct vm *vm)
 {
@@ -78,6 +79,23 @@ static void check_reservations(struct sim *sim)
 				"reservations on node %d are above its capacity: %llu of %llu MiB, %u sandboxes",
 				i, (unsigned long long)view.memory_reserved_mib,
 				(unsigned long long)capacity->memory_mib, view.n_sandboxes);
+	}
+}
+
+static void check_silent(struct sim *sim)
+{
+	struct fleet_counts counts;
+
+	fleet_count(sim->scheduler.fleet, &counts);
+	if (counts.failed || sim->scheduler.stalled_until_usec)
+		return; /* it decides nothing */
+	for (int i = 0; i < sim->n_nodes; i++) {
+		int64_t silent = sim->now_usec - sim->nodes[i].heard_usec;
+		struct fleet_node_view view;
+
+		if (silent > SEEN_USEC &&
+			fleet_node_get(sim->scheduler.fleet, sim->nodes[i].id, &view) == 0 && view.link == NODE_READY)
+			sim_violation(sim, "node %d is ready, %lld ms after it was last heard", i, (long long)silent / 1000);
 	}
 }
 
@@ -170,8 +188,10 @@ void check_step(struct sim *sim)
 		return; /* so many nodes are looked at now and then */
 	if (sim->scheduler.fleet && (all || sim->fleet_stepped)) {
 		check_reservations(sim);
-		if (all)
+		if (all) {
 			check_tenants(sim);
+			check_silent(sim);
+		}
 		check_fleet_deadlines(sim);
 	}
 	for (int i = 0; i < sim->n_nodes; i++)
@@ -202,6 +222,7 @@ void check_settled(struct sim *sim)
 		if (live->record.state == SANDBOX_PAUSED && (truth->n_live != 0 || !sleep_is_whole(truth)))
 			sim_violation(sim, "%s is said to sleep and has %u VMs and %s snapshot", live->id, truth->n_live,
 				sleep_is_whole(truth) ? "a" : "no");
+		policy_check_settled(sim, &live->record);
 		if (live->record.state == SANDBOX_PAUSING || live->record.state == SANDBOX_RESUMING)
 			sim_violation(sim, "%s is still %s", live->id, sandbox_state_name(live->record.state));
 		if (truth->is_delete_acked)

@@ -218,7 +218,7 @@ void client_act(struct sim *sim)
 		(void)sim_plan(sim, SIM_CLIENT, 5 * USEC_PER_SEC, 0);
 		return;
 	}
-	switch (rng_below(&sim->rng, 12)) {
+	switch (rng_below(&sim->rng, 14)) {
 	case 0:
 	case 1:
 	case 2:
@@ -237,6 +237,11 @@ void client_act(struct sim *sim)
 	case 9:
 		if (pick(sim, id))
 			snaps_client(sim, id);
+		break;
+	case 12:
+	case 13:
+		if (pick(sim, id))
+			policy_client(sim, id);
 		break;
 	case 4: /* all at once: they want the same best node */
 		for (int i = 0; i < 6 && sim_is_chaos(sim); i++)
@@ -323,6 +328,8 @@ void client_reply(struct sim *sim, const struct fleet_reply *reply)
 		sim->claims_refused++;
 	if (client->extends_usec && !err_is_set(&reply->err))
 		extended(sim, client);
+	if ((client->policy || client->budget) && !err_is_set(&reply->err))
+		policy_reply(sim, client);
 	if (snaps_reply(sim, client, reply))
 		return;
 	if (client->is_sleep)

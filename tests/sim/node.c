@@ -509,6 +509,8 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 	case SV_DO_SEND_REFUSED:
 		if (action->type == SV_DO_SEND_REPORT)
 			check_report(sim, node, action->report);
+		if (action->type == SV_DO_SEND_INVENTORY)
+			policy_lie(sim, node, action->inventory);
 		if (action->type == SV_DO_SEND_REPORT)
 			sim_log(sim, "node %d reports %s gen %llu v%llu %s", node->number,
 				action->report->sandbox,

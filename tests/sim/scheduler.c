@@ -101,6 +101,7 @@ static void make_durable(struct sim *sim, const struct fleet_actions *actions)
 		case FLEET_PUT_SANDBOX:
 			sim_truth(sim, put->id)->is_canary = strchr(put->sandbox->tenant, ':');
 			count_replaced(sim, put->sandbox);
+			policy_check_record(sim, put->sandbox);
 			store_put(&scheduler->live, put->sandbox);
 			break;
 		case FLEET_PUT_HISTORY:
@@ -542,6 +543,7 @@ void scheduler_message(struct sim *sim, const struct sim_event *event)
 		*owner = *owner ? *owner : event->node + 1;
 		id = sim->nodes[*owner - 1].id;
 	}
+	sim->nodes[event->node].heard_usec = sim->now_usec;
 	if (!wire_to_fleet(event->bytes, id, event->conn, deliver, sim))
 		sim_violation(sim, "a node's message was not understood");
 }
@@ -555,6 +557,8 @@ static void after_stall(struct sim *sim)
 	struct fleet_counts before, after;
 
 	scheduler->stalled_since_usec = scheduler->stalled_until_usec = 0;
+	for (int i = 0; i < sim->n_nodes; i++)
+		sim->nodes[i].heard_usec = MIN(sim->nodes[i].heard_usec + event.stall_usec, sim->now_usec);
 	fleet_count(scheduler->fleet, &before);
 	scheduler_step(sim, &event);
 	event = (struct fleet_event){ .type = FLEET_TICK };

@@ -76,7 +76,7 @@ enum sim_fault {
 	FAULT_DROPPED, FAULT_DOUBLED, FAULT_OVERTAKEN, FAULT_CUT, FAULT_DEAF, FAULT_AGENT_KILLED, FAULT_REBOOTED, FAULT_VM_KILLED,
 	FAULT_DISCONNECTED, FAULT_NODE_CLOCK, FAULT_SCHEDULER_KILLED, FAULT_ALL_KILLED, FAULT_OLD_LEADER, FAULT_NODE_FULL,
 	FAULT_STORE_FULL, FAULT_SCHEDULER_CLOCK, FAULT_HALF_CUT, FAULT_DRAINED, FAULT_CORDONED, FAULT_CUT_AND_KILLED,
-	FAULT_STALLED, FAULT_BETWEEN_ACTS, FAULT_COMMIT_SLOW, FAULT_COMMIT_FAILED, FAULT_COMMIT_LOST, FAULT_MAX_
+	FAULT_STALLED, FAULT_LIED, FAULT_BETWEEN_ACTS, FAULT_COMMIT_SLOW, FAULT_COMMIT_FAILED, FAULT_COMMIT_LOST, FAULT_MAX_
 };
 
 struct sim_event {
@@ -130,6 +130,7 @@ struct sim_node {
 	int64_t tick_usec;
 	int64_t cut_until_usec;  /* packets of both ways are lost */
 	int64_t deaf_until_usec; /* packets to the node are lost */
+	int64_t heard_usec;       /* when the fleet took something from it last */
 	bool stepped;             /* since the last check */
 	int64_t full_until_usec;  /* no space left on its disk */
 	bool is_broken;           /* no KVM, from the beginning until the chaos ends */
@@ -191,6 +192,7 @@ struct client {
 	bool is_claim;  /* of a warm sandbox */
 	bool is_sleep;  /* a pause or resume of `id` */
 	bool is_snapshot, is_fork, is_drop; /* of the sandbox, or of the snapshot, `id` */
+	uint64_t policy, budget; /* the number of the one that is asked for; 0: none is */
 	int64_t extends_usec; /* a change of the time limit: until when it is to live at least */
 	UT_hash_handle hh;
 };
@@ -216,6 +218,9 @@ struct truth {
 	uint64_t spawned;    /* highest generation that was spawned */
 	uint64_t sent;       /* highest generation that was placed and sent */
 	uint64_t broken_told; /* highest generation of which a node told that it has no KVM */
+	/* numbers of network policies and budgets: the latest that somebody asked for, and was told of that it holds */
+	uint64_t policy_asked, policy_told, budget_asked, budget_told;
+	bool has_record; /* it was in the store */
 	UT_hash_handle hh;
 };
 
@@ -248,6 +253,7 @@ struct sim {
 	struct kept *kept;
 	uint64_t snapshots, forks, begun;
 	uint64_t splits; /* hellos that the copy refused */
+	uint64_t next_policy, policies; /* changes that were confirmed */
 	uint64_t met[FAULT_MAX_]; /* how often each kind of fault was */
 	uint64_t steps, faults, violations, creates, acks, deletes;
 	uint64_t claims, claims_refused;
@@ -364,6 +370,13 @@ void snaps_delete_all(struct sim *sim);
 bool snaps_reply(struct sim *sim, const struct client *client, const struct fleet_reply *reply);
 void snaps_check_settled(struct sim *sim);
 void snaps_check_end(struct sim *sim);
+
+/* ---- policy.c ---- */
+void policy_client(struct sim *sim, const char *id);
+void policy_reply(struct sim *sim, const struct client *client);
+void policy_check_record(struct sim *sim, const struct sandbox_record *record);
+void policy_check_settled(struct sim *sim, const struct sandbox_record *record);
+void policy_lie(struct sim *sim, const struct sim_node *node, struct inventory *inventory);
 
 /* ---- client.c ---- */
 struct client *client_new(struct sim *sim);

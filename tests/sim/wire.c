@@ -288,6 +288,7 @@ static bool deliver_small(
 	struct welcome welcome;
 	struct destroy_command destroy;
 	struct update_command update;
+	struct budget_command budget;
 	struct pause_command pause;
 	struct resume_command resume;
 	struct snapshot_command take;
@@ -312,6 +313,11 @@ static bool deliver_small(
 		r = update_command_decode(envelope->update, &update, NULL);
 		event->type = SV_EV_UPDATE;
 		event->update = &update;
+		break;
+	case CROFT__ENVELOPE__BODY_BUDGET_UPDATE:
+		r = budget_command_decode(envelope->budget_update, &budget, NULL);
+		event->type = SV_EV_BUDGET_UPDATE;
+		event->budget_update = &budget;
 		break;
 	case CROFT__ENVELOPE__BODY_PAUSE:
 		r = pause_command_decode(envelope->pause, &pause, NULL);

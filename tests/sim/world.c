@@ -215,6 +215,7 @@ const char *const sim_fault_names[FAULT_MAX_] = {
 	[FAULT_CORDONED] = "node cordoned",
 	[FAULT_CUT_AND_KILLED] = "node cut and its agent killed",
 	[FAULT_STALLED] = "scheduler stalled",
+	[FAULT_LIED] = "node lied about policies",
 	[FAULT_BETWEEN_ACTS] = "agent killed between two acts",
 	[FAULT_COMMIT_SLOW] = "slow commit",
 	[FAULT_COMMIT_FAILED] = "failed commit",

@@ -695,13 +695,10 @@ static size_t count_running(void)
 	return running;
 }
 
-/* Backed up with 10, then 50 made and the 10 deleted, then restored: 50 live, none doubled, none of the 10 is back. */
-START_TEST(test_restore)
+/* A fleet on a new lineage that is yet to be told of sandboxes; `spec` is filled in. */
+static void begin_restored(struct sandbox_spec *spec)
 {
-	CLEANUP(spec_unrefp) struct sandbox_spec *spec = spec_new();
 	struct fleet_config config;
-	struct fleet_counts counts;
-	size_t ended = 0;
 
 	memcpy(spec->template_name, "base", 5);
 	memcpy(spec->image_digest, DIGEST, DIGEST_SIZE);
@@ -716,6 +713,16 @@ START_TEST(test_restore)
 	feed((struct fleet_event){ .type = FLEET_LOAD_POOL, .pool = &rig.pool });
 	(void)snprintf(rig.node_records[0].lineage, ID_SIZE, "before");
 	feed((struct fleet_event){ .type = FLEET_LOAD_NODE, .node_record = &rig.node_records[0] });
+}
+
+/* Backed up with 10, then 50 made and the 10 deleted, then restored: 50 live, none doubled, none of the 10 is back. */
+START_TEST(test_restore)
+{
+	CLEANUP(spec_unrefp) struct sandbox_spec *spec = spec_new();
+	struct fleet_counts counts;
+	size_t ended = 0;
+
+	begin_restored(spec);
 	for (int i = 0; i < OLD; i++) {
 		struct sandbox_record record = { .generation = 1, .incarnation = 1, .state = SANDBOX_RUNNING,
 			.spec = spec, .tenant = "tenant", .pool = POOL };
@@ -743,95 +750,7 @@ START_TEST(test_restore)
 }
 END_TEST
 
-/* ---- network policies ---- */
-
-static void ask_network(const char *denied)
-{
-	struct fleet_event event = { .type = FLEET_SET_NETWORK };
-	struct net_policy policy = { .internet = true };
-
-	ck_assert_int_eq(net_policy_deny(&policy, denied, NULL), 0);
-	event.set_network.request = 77;
-	event.set_network.sandbox = rig.id;
-	event.set_network.network = &policy;
-	feed(event);
-	net_policy_deinit(&policy);
-}
-
-static const struct network_command *asked_network(void)
-{
-	for (size_t i = 0; i < rig.out.n_sends; i++)
-		if (rig.out.sends[i].type == SEND_NETWORK)
-			return &rig.out.sends[i].network;
-	return NULL;
-}
-
-static void answer_network(const char *operation, enum fail_code code, struct sandbox_spec *spec)
-{
-	struct sandbox_report report = { .generation = rig.generation,
-		.state = REPORT_RUNNING,
-		.accepted = true,
-		.version = ++rig.version,
-		.spec = spec };
-	struct fleet_event event = of_node(FLEET_NODE_REPORT, rig.node);
-
-	if (code != FAIL_NONE)
-		(void)err_set(&report.update_failure, code, 0, "No.");
-	memcpy(report.sandbox, rig.id, ID_SIZE);
-	(void)snprintf(report.updated, sizeof(report.updated), "%s", operation);
-	event.report = &report;
-	feed(event);
-}
-
-START_TEST(test_a_policy_is_recorded_when_its_node_has_it)
-{
-	char first[ID_SIZE], operation[ID_SIZE];
-
-	run_one();
-	ask_network("9.9.9.9");
-	ck_assert_uint_eq(rig.out.n_replies + rig.out.n_puts, 0);
-	memcpy(first, asked_network()->operation, ID_SIZE);
-	ck_assert_uint_eq(asked_network()->network.n_deny, 1);
-	ask_network("8.8.8.8"); /* the later one wins */
-	ck_assert_int_eq(rig.out.replies[0].err.code, FAIL_CONFLICT);
-	memcpy(operation, asked_network()->operation, ID_SIZE);
-	answer_network(first, FAIL_NONE, NULL);
-	ck_assert_uint_eq(rig.out.n_replies, 0);
-	pass(3);
-	ck_assert_uint_eq(rig.saved.spec->network.n_deny, 0);
-	answer_network(operation, FAIL_NONE, NULL);
-	ck_assert_uint_eq(rig.out.replies[0].request, 77);
-	ck_assert_int_eq(rig.out.replies[0].err.code, FAIL_NONE);
-	ck_assert_uint_eq(rig.saved.spec->network.deny[0].addr.lo, 0x08080808);
-	/* one that the node cannot set */
-	ask_network("7.7.7.7");
-	memcpy(operation, asked_network()->operation, ID_SIZE);
-	answer_network(operation, FAIL_NETWORK_RULES_FAILED, NULL);
-	ck_assert_int_eq(rig.out.replies[0].err.code, FAIL_NETWORK_RULES_FAILED);
-	ck_assert_uint_eq(rig.saved.spec->network.deny[0].addr.lo, 0x08080808);
-	/* one of which nothing is heard: asked again, then an error */
-	ask_network("6.6.6.6");
-	rig.n_replies = 0;
-	pass(40);
-	ck_assert_uint_eq(rig.n_replies, 1);
-	ck_assert_uint_eq(rig.saved.spec->network.deny[0].addr.lo, 0x08080808);
-	ck_assert_int_eq(state(), SANDBOX_RUNNING);
-}
-END_TEST
-
-/* A fleet that did not live to hear of it learns it from the node. */
-START_TEST(test_a_policy_that_the_node_has_is_taken)
-{
-	struct net_policy policy = { .internet = false };
-	struct sandbox_spec *spec;
-
-	run_one();
-	spec = spec_with_network(rig.saved.spec, &policy);
-	answer_network("", FAIL_NONE, spec);
-	ck_assert(!rig.saved.spec->network.internet);
-	spec_unref(spec);
-}
-END_TEST
+#include "test-fleet-policy.h"
 
 /* ---- an inventory that names another node's sandbox ---- */
 START_TEST(test_an_inventory_takes_nothing_from_another_node)
@@ -910,6 +829,24 @@ START_TEST(test_a_cpu_class_is_what_the_node_says)
 }
 END_TEST
 
+/* From its last heartbeat on: with the loop's turns of 10 ms there are 150 ms left for the heartbeat's way and for the answer that
+ * tells of it. Not so soon that two heartbeats that are lost and a third that is late make a node suspect. */
+START_TEST(test_a_dead_node_is_seen_within_three_seconds)
+{
+	int64_t last = rig.now.mono_usec, turn = 10 * USEC_PER_MSEC;
+	struct fleet_node_view view = { .link = NODE_READY };
+
+	for (unsigned int turns = 0; view.link == NODE_READY && turns < 1000; turns++) {
+		rig.now.mono_usec = MAX(rig.now.mono_usec, rig.out.next_usec) + turn;
+		feed((struct fleet_event){ .type = FLEET_TICK });
+		ck_assert_int_eq(fleet_node_get(rig.fleet, node_id(0), &view), 0);
+	}
+	ck_assert_int_eq(view.link, NODE_SUSPECT);
+	ck_assert_int_le(rig.now.mono_usec - last, 3 * USEC_PER_SEC - 150 * USEC_PER_MSEC);
+	ck_assert_int_ge(rig.now.mono_usec - last, 2700 * USEC_PER_MSEC);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fleet-life");
@@ -918,6 +855,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_loop_test(tc, test_no_fact_follows_the_link, 0, 1 << NODE_FACT_MAX_);
+	tcase_add_test(tc, test_a_dead_node_is_seen_within_three_seconds);
 	tcase_add_test(tc, test_drain_says_waits_and_ends);
 	tcase_add_test(tc, test_drain_moves_a_start);
 	tcase_add_test(tc, test_drain_is_taken_back);
@@ -933,7 +871,8 @@ int main(void)
 	tcase_add_test(tc, test_starts_come_back_with_time);
 	tcase_add_test(tc, test_restore);
 	tcase_add_test(tc, test_a_policy_is_recorded_when_its_node_has_it);
-	tcase_add_test(tc, test_a_policy_that_the_node_has_is_taken);
+	tcase_add_test(tc, test_the_record_wins_over_its_node);
+	tcase_add_test(tc, test_a_restore_takes_the_policy_of_the_node);
 	tcase_add_loop_test(tc, test_an_inventory_takes_nothing_from_another_node, 0, 2);
 	tcase_add_test(tc, test_a_state_that_is_not_known_keeps_the_sandbox);
 	tcase_add_loop_test(tc, test_a_cpu_class_is_what_the_node_says, 0, 2);
