@@ -22,6 +22,7 @@ static const struct command nouns[] = {
 	{ "trace", "ID", "Show one run end to end, by its trace or its sandbox: what each process did, and when.", trace, NULL },
 	{ "capacity", "[OPTION]...", "Show how many more sandboxes fit, what stands in the way, and what a change would do.", capacity, NULL },
 	{ "usage", "[OPTION]...", "Show what sandboxes have used: CPU, memory, disk, egress, time, and what failures cost.", usage, commands_usage },
+	{ "audit", "VERB", "Show and verify the log of who changed what.", NULL, commands_audit },
 	{ "top", "[OPTION]...", "Show live on a terminal where starts fail, whose fault it is, how much more fits, and the nodes.", top, NULL },
 	{ "template", "VERB", "Import and list templates.", NULL, commands_template },
 	{ "node", "VERB", "Show, cordon, drain and remove nodes.", NULL, commands_node },

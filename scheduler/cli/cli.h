@@ -44,7 +44,7 @@ struct command {
 	const struct command *verbs; /* of a noun; ended by a NULL name */
 };
 
-extern const struct command commands_snapshot[], commands_usage[];
+extern const struct command commands_audit[], commands_snapshot[], commands_usage[];
 extern const struct command commands_sandbox[], commands_node[], commands_token[], commands_template[];
 extern const struct command commands_customer[], commands_pool[], commands_tenant[], commands_key[], commands_warm[];
 

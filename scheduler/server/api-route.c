@@ -146,6 +146,15 @@ const struct api_route api_routes[] = {
 		"trace span failure`}], `more complete as_of`}: what each process did, in the order in which it began, `at_us` after the first; `process` is "
 		"scheduler, node, vmm, guest, gateway or egress, as the maker's own clock has it; `failure` has at least `code component owner remedy`; "
 		"`more`: later steps were left out; `complete` is false where older facts of that time were dropped; 404 SANDBOX_NOT_FOUND when nothing is known that the key reaches" },
+	{ "GET", "/v1/audit", BY_PROVIDER_WATCHERS, SCOPE_PROVIDER, API_NO_BODY, api_audit,
+		"The audit log: who asked for what change, when, and what became of it, in entries that are chained by their hashes.",
+		"query `after` (a `seq`), `limit` (100; at most 1000)",
+		"200 {`entries`: [{`seq when role key verb object made request trace outcome status code who prev hash personal`}], `head base` "
+		"{`seq hash`}, `more dropped`}: a change has an entry with `outcome` asked, written in one batch with it, and one with ok, failed or left "
+		"(its client did not wait for the answer), or the latter alone where nothing was written before; forbidden: its key may not. `hash` is the "
+		"SHA-256 of the entry without `hash` and `personal` (compact, members sorted), `prev` that of the entry before; `who` is the SHA-256 of "
+		"`personal`, which is erased apart and is absent then. `head` is the last entry, `base` the one before the first that is kept, `dropped` "
+		"how many entries found no room while the store could not be written" },
 	{ "GET", "/v1/failures", BY_ALL, SCOPE_REACH, API_NO_BODY, api_failures,
 		"The latest failed attempts at stages of this tenant, and how many there were of each owner.",
 		"query `window` (`24h`), `limit` (100; at most 1000), `owner`, `pool node template tenant` each as it is; `scope=all` for operators and planners: of "

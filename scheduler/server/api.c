@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "server/audit.h"
 #include "server/codec.h"
 #include "server/events.h"
 #include "server/relay.h"
@@ -35,6 +36,7 @@ static void count_answer(struct api_request *req, int status)
 	unsigned int hundreds = (unsigned int)status / 100;
 
 	req->is_answered = true;
+	audit_answered(req, status);
 	counters->http_requests[hundreds < ARRAY_LEN(counters->http_requests) ? hundreds : 0]++;
 }
 
@@ -74,6 +76,19 @@ void api_as_of(struct api_request *req, int64_t heard_us)
 		req->as_of_us = heard_us;
 }
 
+/* What was made, for the audit log; never a secret, which has other members. */
+static void note_made(struct api_request *req, const json_t *body)
+{
+	static const char *const members[] = { "sandboxID", "snapshotID", "id", "name" };
+
+	for (size_t i = 0; i < ARRAY_LEN(members) && !*req->made; i++) {
+		const char *text = json_string_value(json_object_get(body, members[i]));
+
+		if (text)
+			(void)snprintf(req->made, sizeof(req->made), "%s", text);
+	}
+}
+
 void api_answer_with(struct api_request *req, int status, json_t *body,
 	const struct http_field *fields, size_t n)
 {
@@ -81,6 +96,7 @@ void api_answer_with(struct api_request *req, int status, json_t *body,
 	struct err err = ERR_NULL;
 
 	req->is_list = json_is_array(body);
+	note_made(req, body);
 	json_decref(body);
 	if (text) {
 		respond(req, status, "application/json", fields, n, text, strlen(text));
@@ -138,6 +154,7 @@ void api_fail_with(
 	else if (says_when)
 		(void)snprintf(wait, sizeof(wait), "%" PRIu64, MAX(req->rate.wait_s, 1));
 	json_decref(body);
+	req->failed = err->code;
 	respond(req, status, "application/json", &retry, says_when ? 1 : 0,
 		text ? text : fallback, strlen(text ? text : fallback));
 	free(text);
@@ -375,6 +392,8 @@ static void request_free(void *data)
 	struct api_request *req = data;
 
 	unwatch(req);
+	if (!req->is_answered)
+		audit_answered(req, 0);
 	if (req->handle_number) {
 		const struct fleet_event event = { .type = FLEET_FORGET,
 			.request = req->handle_number };
@@ -567,7 +586,7 @@ static void on_request(struct http_request *http, void *user)
 		api_answer_with(req, 405, json_error_body(&err, &context), &field, 1);
 	} else if (!req->route || authorise(req, &err) < 0 || check_room(req, &err) < 0) {
 		api_fail(req, &err);
-	} else if (req->route->body == API_JSON) {
+	} else if (audit_asked(req), req->route->body == API_JSON) {
 		http_read_body(http, API_BODY_MAX, on_body, req);
 	} else {
 		req->route->handle(req);

@@ -95,6 +95,9 @@ struct api_request {
 		void (*on_reply)(struct api_request *req, const struct fleet_reply *reply);
 	} wake; /* of api_sandbox_wake() */
 	bool is_answered;
+	bool is_audited;              /* the audit log has that it was asked for, or will */
+	enum fail_code failed;        /* with what it was answered */
+	char made[ID_NAME_MAX + 1];   /* id or name of what its answer is about; "": not known */
 	bool is_list;     /* the answer is an array: it says how old it is */
 	int64_t as_of_us; /* wall clock of the oldest word that the answer rests on; 0: the scheduler's own of now */
 
@@ -277,6 +280,7 @@ void api_stage_rates(struct api_request *req);
 void api_stage_history(struct api_request *req);
 void api_trace(struct api_request *req);
 void api_usage(struct api_request *req);
+void api_audit(struct api_request *req);
 void api_template_put(struct api_request *req);
 void api_template_list(struct api_request *req);
 void api_whoami(struct api_request *req);

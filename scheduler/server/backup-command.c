@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "server/audit.h"
 #include "server/codec.h"
 #include "server/ops.h"
 #include "server/program.h"
@@ -180,6 +181,11 @@ static int new_lineage(struct store *store, struct restored *ret, struct err *re
 	memcpy(ret->lineage, server.lineage, sizeof(ret->lineage));
 	memset(&relining.ops, 0, sizeof(relining.ops));
 	server_put_meta(&server, &relining.ops);
+	r = audit_append(store, &relining.ops, "restore", server.lineage, reterr);
+	if (r < 0) {
+		ops_deinit(&relining.ops);
+		return r;
+	}
 	r = relining.ops.no_memory
 		    ? err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the lineage")
 		    : store_commit_wait(store, relining.ops.list, relining.ops.n, reterr);
@@ -315,22 +321,39 @@ static int finish(struct arguments *arguments, const char *what, int r, const st
 	return r < 0 ? EXIT_FAILED : EXIT_OK;
 }
 
+/* Of the store in a backup. */
+static int read_head(const char *path, struct chain *ret, struct err *reterr)
+{
+	size_t size = 0;
+	void *value = NULL;
+	int r = backup_read_record(path, "audit-head", &value, &size, reterr);
+
+	*ret = CHAIN_NEW;
+	if (r == 0 && value)
+		r = audit_read_mark("audit-head", value, size, ret, reterr);
+	free(value);
+	return r;
+}
+
 int command_backup(int argc, char **argv)
 {
 	struct arguments arguments;
+	struct chain head = CHAIN_NEW;
 	struct err err = ERR_NULL;
 	int r = read_arguments(argc, argv, true, &arguments);
 
 	if (r != EXIT_OK)
 		return r;
 	r = backup_state(&arguments.options, arguments.path, &err);
+	if (r == 0)
+		r = read_head(arguments.path, &head, &err);
 	if (r == 0 && !arguments.json)
 		(void)printf("%s holds the store and the link's keys. Keep it as secret as the state directory; "
-			     "images are not in it.\n",
-			arguments.path);
+			     "images are not in it.\nHead of its audit log: %llu:%s\n",
+			arguments.path, (unsigned long long)head.seq, head.hash);
 	return finish(&arguments, "no backup was made", r, &err,
-		r == 0 ? json_pack("{s:s, s:s}", "backup", arguments.path, "state",
-				 arguments.options.state)
+		r == 0 ? json_pack("{s:s, s:s, s:{s:I, s:s}}", "backup", arguments.path, "state",
+				 arguments.options.state, "audit_head", "seq", (json_int_t)head.seq, "hash", head.hash)
 		       : NULL);
 }
 

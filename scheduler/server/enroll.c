@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/audit.h"
 #include "server/link.h"
 #include "server/message.h"
 #include "server/ops.h"
@@ -171,6 +172,7 @@ static void make_node(struct link *link, struct server *server, const struct lin
 	token->used = true;
 	COPY(token->used_by, record.id);
 	registry_put_token(&ops, token);
+	audit_note(server->audit, "token", token->id, "node join", record.id);
 	shell_step(server->shell, &event, &ops, on_durable, enrolling);
 	ops_deinit(&ops);
 }

@@ -5,9 +5,11 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/api.h"
+#include "server/audit.h"
 #include "server/link.h"
 #include "server/relay.h"
 #include "server/shell.h"
@@ -77,9 +79,19 @@ static void write_counters(FILE *out, const struct server *server)
 			server->counters.http_requests[i]);
 }
 
+/* 48 bits: as many as every reader of numbers keeps. */
+static uint64_t head_number(const struct chain *head)
+{
+	char digits[13];
+
+	(void)snprintf(digits, sizeof(digits), "%.12s", head->hash);
+	return strtoull(digits, NULL, 16);
+}
+
 static void write_fleet(FILE *out, const struct server *server)
 {
 	struct fleet_counts counts;
+	struct audit_state audit;
 
 	fleet_count(shell_fleet(server->shell), &counts);
 	head(out, "croft_nodes", "gauge", "Nodes by link state.");
@@ -100,6 +112,13 @@ static void write_fleet(FILE *out, const struct server *server)
 		relay_count(server->relay));
 	gauge(out, "croft_link_denied", "Connections refused for their key.",
 		link_denied(server->link));
+	audit_state(server->audit, &audit);
+	head(out, "croft_audit_entries_total", "counter", "Entries that the audit log has had: the number of its head.");
+	(void)fprintf(out, "croft_audit_entries_total %" PRIu64 "\n", audit.head.seq);
+	gauge(out, "croft_audit_head", "The first 12 digits of the hash of the audit log's head, as a number.",
+		head_number(&audit.head));
+	head(out, "croft_audit_dropped_total", "counter", "Entries that found no room while the store could not be written.");
+	(void)fprintf(out, "croft_audit_dropped_total %" PRIu64 "\n", audit.n_dropped);
 	gauge(out, "croft_epoch", "Epoch of this scheduler.", server->epoch);
 	head(out, "croft_fleet_events_total", "counter", "What the fleet counted.");
 	(void)fprintf(out,

@@ -70,6 +70,8 @@ const struct config_option options_table[] = {
 		"How long ended sandboxes are remembered." },
 	{ "limits", "history_count", CONFIG_U64, AT(history_count), "100000", 1, 10000000, false,
 		"How many ended sandboxes are remembered." },
+	{ "limits", "audit_count", CONFIG_U64, AT(audit_count), "1000000", 1000, 1000000000, false,
+		"How many entries of the audit log are kept; one takes about 1 KiB." },
 	{ "fleet", "heartbeat_ms", CONFIG_U64, AT(heartbeat_ms), "1000", 50, 60000, false,
 		"How often a node says that it lives." },
 	{ "fleet", "suspect_after", CONFIG_DURATION, AT(suspect_after), "2800ms", SEC / 10, 3600 * SEC, false,

@@ -33,6 +33,7 @@ struct options {
 	uint64_t store_max_bytes;
 	int64_t history_age;
 	uint64_t history_count;
+	uint64_t audit_count;
 	uint64_t rate_per_second; /* of one key; 0: no limit */
 	uint64_t rate_burst;
 	int64_t token_ttl; /* longest life of a join token */

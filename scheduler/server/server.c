@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "pb/store.pb-c.h"
 #include "server/api.h"
+#include "server/audit.h"
 #include "server/books.h"
 #include "server/codec.h"
 #include "server/events.h"
@@ -156,6 +157,8 @@ static int open_parts(struct server *server, struct err *reterr)
 	if (r == 0)
 		r = telemetry_new(&server->telemetry, server, reterr);
 	if (r == 0)
+		r = audit_new(&server->audit, server, reterr);
+	if (r == 0)
 		r = shell_new(&server->shell, server, reterr);
 	if (r == 0)
 		r = shell_load(server->shell, reterr);
@@ -223,6 +226,8 @@ void server_free(struct server *server)
 	if (!server)
 		return;
 	(void)err_set(&stopping, FAIL_SHUTTING_DOWN, ESHUTDOWN, "the scheduler is stopping");
+	if (server->shell)
+		audit_flush(server->audit);
 	if (server->shell && server->api)
 		shell_abort(server->shell, &stopping);
 	lead_end(server); /* answers of the store still find whom they are for */
@@ -233,6 +238,7 @@ void server_free(struct server *server)
 	images_free(server->images);
 	store_close(server->store); /* what was handed over is durable from here on */
 	shell_free(server->shell);
+	audit_free(server->audit);
 	forecast_free(server->forecast);
 	telemetry_free(server->telemetry);
 	events_free(server->events);

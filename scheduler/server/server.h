@@ -84,6 +84,7 @@ struct server {
 	struct books *books;
 	struct telemetry *telemetry;
 	struct forecast *forecast;
+	struct audit *audit;
 	struct events *events;
 	struct shell *shell; /* owns the fleet */
 	struct link *link;

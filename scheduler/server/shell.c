@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "server/api.h"
+#include "server/audit.h"
 #include "server/codec.h"
 #include "server/link.h"
 #include "server/telemetry.h"
@@ -284,27 +285,6 @@ static int hand_over(
 	return 0;
 }
 
-static void enqueue(struct shell *shell, struct held *held, struct ops *ops)
-{
-	struct err err = ERR_NULL;
-
-	TAILQ_INSERT_TAIL(&shell->held, held, link);
-	shell->n_held++;
-	held->shell = shell;
-	if (hand_over(shell, held, ops, &err) < 0)
-		fail(shell, &err);
-	else
-		release(shell);
-}
-
-static bool has_nothing_to_say(const struct held *held, const struct ops *ops)
-{
-	const struct fleet_actions *a = &held->actions;
-
-	return a->n_puts == 0 && a->n_sends == 0 && a->n_replies == 0 && a->n_stages == 0 &&
-	       ops->n == 0 && !ops->no_memory && !a->no_memory && !held->done;
-}
-
 /* Takes the operations of `extra` out of it. */
 static void append(struct ops *ops, struct ops *extra)
 {
@@ -323,6 +303,31 @@ static void append(struct ops *ops, struct ops *extra)
 	ops->room = ops->n;
 	ops->no_memory |= extra->no_memory;
 	ops_deinit(extra);
+}
+
+static void enqueue(struct shell *shell, struct held *held, struct ops *ops)
+{
+	struct err err = ERR_NULL;
+	struct ops all = { .n = 0 };
+
+	TAILQ_INSERT_TAIL(&shell->held, held, link);
+	shell->n_held++;
+	held->shell = shell;
+	audit_take(shell->server->audit, &all); /* first: that a change was asked for is written before it, or with it */
+	append(&all, ops);
+	if (hand_over(shell, held, &all, &err) < 0)
+		fail(shell, &err);
+	else
+		release(shell);
+	ops_deinit(&all);
+}
+
+static bool has_nothing_to_say(const struct held *held, const struct ops *ops)
+{
+	const struct fleet_actions *a = &held->actions;
+
+	return a->n_puts == 0 && a->n_sends == 0 && a->n_replies == 0 && a->n_stages == 0 &&
+	       ops->n == 0 && !ops->no_memory && !a->no_memory && !held->done;
 }
 
 void shell_step(struct shell *shell, const struct fleet_event *event, struct ops *extra,
@@ -494,7 +499,7 @@ static void on_recover(evutil_socket_t fd, short what, void *user)
 	registry_deinit(&server->registry);
 	server->registry = registry;
 	memset(&shell->failure, 0, sizeof(shell->failure));
-	if (shell_load(shell, &err) < 0 || telemetry_load(server->telemetry, &err) < 0) {
+	if (audit_load(server->audit, &err) < 0 || shell_load(shell, &err) < 0 || telemetry_load(server->telemetry, &err) < 0) {
 		shell->failure = err;
 		log_failure(
 			LOG_LEVEL_ERROR, "the store writes again but cannot be read", &err, NULL);

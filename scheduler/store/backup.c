@@ -169,8 +169,8 @@ int backup_restore(const char *path, const char *dir, struct err *reterr)
 	return write_whole(path, target, NULL, 0, reterr);
 }
 
-int backup_read_file(
-	const char *path, const char *name, void **ret, size_t *ret_size, struct err *reterr)
+static int read_blob(
+	const char *path, const char *sql, const char *name, void **ret, size_t *ret_size, struct err *reterr)
 {
 	CLEANUP(closep) sqlite3 *db = NULL;
 	sqlite3_stmt *stmt = NULL;
@@ -179,7 +179,7 @@ int backup_read_file(
 	*ret = NULL;
 	if (r < 0)
 		return r;
-	rc = sqlite3_prepare_v2(db, "SELECT data FROM backup WHERE name = ?1", -1, &stmt, NULL);
+	rc = sqlite3_prepare_v2(db, sql, -1, &stmt, NULL);
 	if (rc == SQLITE_OK) {
 		(void)sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
 		rc = sqlite3_step(stmt);
@@ -199,6 +199,18 @@ int backup_read_file(
 	}
 	(void)sqlite3_finalize(stmt);
 	return r;
+}
+
+int backup_read_file(
+	const char *path, const char *name, void **ret, size_t *ret_size, struct err *reterr)
+{
+	return read_blob(path, "SELECT data FROM backup WHERE name = ?1", name, ret, ret_size, reterr);
+}
+
+int backup_read_record(
+	const char *path, const char *key, void **ret, size_t *ret_size, struct err *reterr)
+{
+	return read_blob(path, "SELECT value FROM record WHERE key = ?1", key, ret, ret_size, reterr);
 }
 
 /* The first thing that `sql` says, compared with "ok". */

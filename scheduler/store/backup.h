@@ -22,6 +22,9 @@ int backup_restore(const char *path, const char *dir, struct err *reterr);
 /* One of the files in it; the caller frees *ret. *ret is NULL when it holds none of that name. */
 int backup_read_file(
 	const char *path, const char *name, void **ret, size_t *ret_size, struct err *reterr);
+/* One of its records, likewise. */
+int backup_read_record(
+	const char *path, const char *key, void **ret, size_t *ret_size, struct err *reterr);
 /* Every record of DIR's store whose key begins with `prefix`, as of now, also while a scheduler runs. */
 int backup_each(const char *dir, const char *prefix, store_each each, void *user, struct err *reterr);
 /* Every page and index of DIR's store, or of a backup (`path`, when `dir` is NULL). STORE_CORRUPT says what is wrong. */

@@ -393,11 +393,17 @@ int sqlite_db_apply(
 int sqlite_db_load(
 	struct sqlite_db *db, const char *prefix, store_each each, void *user, struct err *reterr)
 {
+	return sqlite_db_scan(db, prefix, prefix, each, user, reterr);
+}
+
+int sqlite_db_scan(struct sqlite_db *db, const char *from, const char *prefix, store_each each, void *user,
+	struct err *reterr)
+{
 	sqlite3_stmt *stmt = db->prepared[SQL_SCAN];
 	size_t len = strlen(prefix);
 	int rc, r = 0;
 
-	(void)sqlite3_bind_text(stmt, 1, prefix, -1, SQLITE_STATIC);
+	(void)sqlite3_bind_text(stmt, 1, from, -1, SQLITE_STATIC);
 	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
 		const char *key = (const char *)sqlite3_column_text(stmt, 0);
 		const void *value = sqlite3_column_blob(stmt, 2);

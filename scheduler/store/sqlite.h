@@ -30,6 +30,9 @@ int sqlite_db_apply(
 	struct sqlite_db *db, struct sqlite_batch *const *batches, size_t n, struct err *reterr);
 int sqlite_db_load(
 	struct sqlite_db *db, const char *prefix, store_each each, void *user, struct err *reterr);
+/* The same from the key `from` on. */
+int sqlite_db_scan(struct sqlite_db *db, const char *from, const char *prefix, store_each each, void *user,
+	struct err *reterr);
 /* *ret_value is the caller's, NULL when there is no such record. */
 int sqlite_db_get(struct sqlite_db *db, const char *key, void **ret_value, size_t *ret_size,
 	uint64_t *ret_revision, struct err *reterr);

@@ -39,6 +39,9 @@ struct batch {
 	store_got got; /* set: a read of ops[0].key, and the rest is its answer */
 	void *value;
 	size_t value_size;
+	store_scanned scanned; /* set: a read from ops[0].key on, of the prefix that is its value */
+	struct store_record *records;
+	size_t n_records, max_records;
 	void *user;
 	struct err err;
 };
@@ -71,6 +74,11 @@ struct store {
 	/* of the writer thread; of the loop thread while the writer rests */
 	struct sqlite_db *db;
 };
+
+static bool is_read(const struct batch *batch)
+{
+	return batch->got || batch->scanned;
+}
 
 /* Takes what waits, at most GROUP_MAX, in order. The lock is held. */
 static size_t take_group(struct store *store, struct batch **group)
@@ -137,7 +145,7 @@ static void write_group(struct store *store, struct batch **group, size_t n, str
 	size_t n_writes = 0;
 
 	for (size_t i = 0; i < n; i++)
-		if (!group[i]->got)
+		if (!is_read(group[i]))
 			batches[n_writes++] = &group[i]->sql;
 	if (n_writes && !err_is_set(failure)) {
 		if (store->db)
@@ -148,11 +156,36 @@ static void write_group(struct store *store, struct batch **group, size_t n, str
 			(void)err_set(failure, FAIL_STORE_FAILED, EBADF, "the store is not open");
 	}
 	for (size_t i = 0; i < n && err_is_set(failure); i++) {
-		if (group[i]->got)
+		if (is_read(group[i]))
 			continue;
 		group[i]->sql.outcome = STORE_BROKEN;
 		group[i]->err = *failure;
 	}
+}
+
+static bool keep_record(const char *key, const void *value, size_t size, uint64_t revision, void *user)
+{
+	struct batch *batch = user;
+	struct store_record *record = &batch->records[batch->n_records];
+
+	(void)revision;
+	*record = (struct store_record){ strdup(key), malloc(size + 1), size };
+	batch->n_records++;
+	if (!record->key || !record->value) {
+		(void)err_set(&batch->err, FAIL_NO_MEMORY, ENOMEM, "no memory for a record");
+		return false;
+	}
+	memcpy(record->value, value, size);
+	return batch->n_records < batch->max_records;
+}
+
+static void scan(struct store *store, struct batch *batch)
+{
+	batch->records = calloc(batch->max_records, sizeof(*batch->records));
+	if (!batch->records)
+		(void)err_set(&batch->err, FAIL_NO_MEMORY, ENOMEM, "no memory for records");
+	else
+		(void)sqlite_db_scan(store->db, batch->ops[0].key, batch->ops[0].value, keep_record, batch, &batch->err);
 }
 
 /* Reads of the group, behind its writes; they go on while writes fail. */
@@ -161,9 +194,11 @@ static void read_group(struct store *store, struct batch **group, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		struct batch *batch = group[i];
 
-		if (!batch->got)
+		if (!is_read(batch))
 			continue;
-		if (store->db)
+		if (store->db && batch->scanned)
+			scan(store, batch);
+		else if (store->db)
 			(void)sqlite_db_get(store->db, batch->ops[0].key, &batch->value,
 				&batch->value_size, &batch->sql.revision, &batch->err);
 		else
@@ -174,6 +209,11 @@ static void read_group(struct store *store, struct batch **group, size_t n)
 
 static void batch_free(struct batch *batch)
 {
+	for (size_t i = 0; i < batch->n_records; i++) {
+		free(batch->records[i].key);
+		free(batch->records[i].value);
+	}
+	free(batch->records);
 	free(batch->value);
 	free(batch);
 }
@@ -274,6 +314,9 @@ static void on_event(evutil_socket_t fd, short what, void *user)
 		if (batch->got)
 			batch->got(batch->value, batch->value_size, batch->sql.revision,
 				err_is_set(&batch->err) ? &batch->err : NULL, batch->user);
+		else if (batch->scanned)
+			batch->scanned(batch->records, batch->n_records, err_is_set(&batch->err) ? &batch->err : NULL,
+				batch->user);
 		else if (batch->done)
 			batch->done(batch->sql.outcome, batch->sql.revision,
 				batch->sql.outcome == STORE_BROKEN ? &batch->err : NULL,
@@ -456,8 +499,17 @@ static struct batch *copy_batch(const struct store_op *ops, size_t n_ops, size_t
 	return batch;
 }
 
-static int hand_over(struct store *store, const struct store_op *ops, size_t n_ops, store_done done,
-	store_got got, void *user, struct err *reterr)
+/* What comes of a batch; one of the three, or none. */
+struct answer {
+	store_done done;
+	store_got got;
+	store_scanned scanned;
+	size_t max_records;
+	void *user;
+};
+
+static int hand_over(struct store *store, const struct store_op *ops, size_t n_ops, const struct answer *answer,
+	struct err *reterr)
 {
 	struct batch *batch;
 	size_t bytes = 0;
@@ -472,9 +524,11 @@ static int hand_over(struct store *store, const struct store_op *ops, size_t n_o
 	batch = copy_batch(ops, n_ops, bytes);
 	if (!batch)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for a batch");
-	batch->done = done;
-	batch->got = got;
-	batch->user = user;
+	batch->done = answer->done;
+	batch->got = answer->got;
+	batch->scanned = answer->scanned;
+	batch->max_records = answer->max_records;
+	batch->user = answer->user;
 	store->n_waiting++;
 	store->waiting_bytes += batch->bytes;
 	(void)pthread_mutex_lock(&store->lock);
@@ -487,14 +541,22 @@ static int hand_over(struct store *store, const struct store_op *ops, size_t n_o
 int store_commit(struct store *store, const struct store_op *ops, size_t n_ops, store_done done,
 	void *user, struct err *reterr)
 {
-	return hand_over(store, ops, n_ops, done, NULL, user, reterr);
+	return hand_over(store, ops, n_ops, &(struct answer){ .done = done, .user = user }, reterr);
 }
 
 int store_read(struct store *store, const char *key, store_got got, void *user, struct err *reterr)
 {
 	const struct store_op op = { .kind = STORE_DELETE, .key = key, .expect = STORE_ANY };
 
-	return hand_over(store, &op, 1, NULL, got, user, reterr);
+	return hand_over(store, &op, 1, &(struct answer){ .got = got, .user = user }, reterr);
+}
+
+int store_scan(struct store *store, const char *from, const char *prefix, size_t max, store_scanned scanned, void *user,
+	struct err *reterr)
+{
+	const struct store_op op = { STORE_PUT, from, prefix, strlen(prefix) + 1, STORE_ANY };
+
+	return hand_over(store, &op, 1, &(struct answer){ .scanned = scanned, .max_records = max, .user = user }, reterr);
 }
 
 struct waited {
@@ -517,7 +579,7 @@ int store_commit_wait(
 	struct store *store, const struct store_op *ops, size_t n_ops, struct err *reterr)
 {
 	struct waited waited = { .outcome = STORE_BROKEN };
-	int r = hand_over(store, ops, n_ops, on_waited, NULL, &waited, reterr);
+	int r = hand_over(store, ops, n_ops, &(struct answer){ .done = on_waited, .user = &waited }, reterr);
 
 	if (r < 0)
 		return r;

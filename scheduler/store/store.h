@@ -90,6 +90,16 @@ typedef void (*store_got)(
 	const void *value, size_t size, uint64_t revision, const struct err *err, void *user);
 int store_read(struct store *store, const char *key, store_got got, void *user, struct err *reterr);
 
+/* Records whose keys begin with `prefix`, at most `max` from the key `from` on, in their order; read as above. */
+struct store_record {
+	char *key;
+	void *value;
+	size_t size;
+};
+typedef void (*store_scanned)(const struct store_record *records, size_t n, const struct err *err, void *user);
+int store_scan(struct store *store, const char *from, const char *prefix, size_t max, store_scanned scanned, void *user,
+	struct err *reterr);
+
 /* Every record whose key begins with `prefix`, in the order of keys, as of now. Blocks; for the start, and
  * for the reload after a failure, when nothing waits. */
 int store_load(
