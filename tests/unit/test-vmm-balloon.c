@@ -253,6 +253,11 @@ START_TEST(target)
 {
 	uint32_t generation, claimed = 77;
 
+	driver_negotiate(&driver, 0);
+	balloon_set_target(&balloon, 5);
+	ck_assert(!driver_interrupted(&driver)); /* before DRIVER_OK nobody is */
+	ck_assert_uint_eq(driver_read(&driver, 0x60), 0);
+	balloon_set_target(&balloon, 0);
 	driver_start(&driver, 0);
 	(void) driver_interrupted(&driver);
 	generation = driver_read(&driver, 0xfc);
@@ -269,11 +274,36 @@ START_TEST(target)
 	mmio_write(&balloon.device, 0x104, (uint8_t *) &claimed, 4);
 	ck_assert_uint_eq(config(4), 77);
 	ck_assert_uint_eq(stats().pages, 0);
+	claimed = 99;
+	mmio_write(&balloon.device, 0x104, (uint8_t *) &claimed, 2); /* the whole field or nothing */
+	ck_assert_uint_eq(config(4), 77);
 	for (uint64_t offset = 0x100; offset < 0x1000; offset++)
 		if (offset != 0x104)
 			mmio_write(&balloon.device, offset, (uint8_t *) &claimed, 4);
 	ck_assert_uint_eq(config(0), PAGES);
 	ck_assert_uint_eq(config(8), 0);
+}
+END_TEST
+
+/* The next driver begins with an empty balloon: what it inflates counts, also what the former one had there. */
+START_TEST(reset_empties)
+{
+	const uint32_t claimed = 10;
+
+	driver_start(&driver, 0);
+	send_range(INFLATE, FIRST, 10);
+	mmio_write(&balloon.device, 0x104, (const uint8_t *) &claimed, 4);
+	driver_start(&driver, 0);
+	ck_assert_uint_eq(stats().pages, 0);
+	ck_assert_uint_eq(config(4), 0);
+	send_range(DEFLATE, FIRST, 10); /* nothing is there */
+	ck_assert_uint_eq(stats().refused, 10);
+	send_range(INFLATE, FIRST, 10);
+	ck_assert_uint_eq(stats().pages, 10);
+	ck_assert_uint_eq(stats().refused, 10);
+	driver_write(&driver, 0x50, 3); /* and a notification of a queue that is not there */
+	step();
+	ck_assert(!driver_needs_reset(&driver));
 }
 END_TEST
 
@@ -293,7 +323,7 @@ static void put_stats(const struct virtio_balloon_stat *entries, uint32_t n, uns
 START_TEST(guest_statistics)
 {
 	static const struct virtio_balloon_stat first[] = { { VIRTIO_BALLOON_S_MEMFREE, 1000 }, { VIRTIO_BALLOON_S_MEMTOT, 2000 },
-		{ 999, 1 }, { UINT16_MAX, 2 } };
+		{ BALLOON_TAG_MAX_, 3 }, { 999, 1 }, { UINT16_MAX, 2 } };
 	static const struct virtio_balloon_stat second[] = { { VIRTIO_BALLOON_S_MEMFREE, 500 } };
 
 	driver_start(&driver, F(STATS_VQ));
@@ -325,6 +355,9 @@ START_TEST(hostile_statistics)
 
 	for (size_t i = 0; i < ARRAY_LEN(many); i++)
 		many[i] = (struct virtio_balloon_stat) { VIRTIO_BALLOON_S_MEMFREE, i };
+	driver_start(&driver, 0); /* that queue is none where the driver did not ask for it */
+	put_stats(one, 1, 0);
+	ck_assert(!stats().has_guest);
 	driver_start(&driver, F(STATS_VQ));
 	put_stats(many, ARRAY_LEN(many), 0);
 	ck_assert_uint_eq(stats().guest[BALLOON_FREE], 63); /* the last that is looked at */
@@ -402,6 +435,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, bounded);
 	tcase_add_test(tcase, everything);
 	tcase_add_test(tcase, target);
+	tcase_add_test(tcase, reset_empties);
 	tcase_add_test(tcase, guest_statistics);
 	tcase_add_test(tcase, hostile_statistics);
 	tcase_add_test(tcase, host_keeps_memory);

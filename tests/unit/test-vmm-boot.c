@@ -6,6 +6,7 @@
 #include <asm/bootparam.h>
 #include <check.h>
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -270,6 +271,7 @@ HEAD(entry_data, i->head.e_entry = SEGMENT_AT + 0x10000)
 HEAD(entry_bss, i->head.e_entry = SEGMENT_AT + 32)
 HEAD(entry_max, i->head.e_entry = UINT64_MAX)
 HEAD(low, i->segments[1].p_paddr = 0xff000)
+HEAD(a_byte_low, i->segments[1].p_paddr = 0xfffff)
 HEAD(zero_page, i->segments[1].p_paddr = LAYOUT_BOOT_PARAMS)
 HEAD(beyond, i->segments[1].p_paddr = (64 << 20) - 0x1000)
 HEAD(beyond_empty, i->segments[1].p_paddr = (64 << 20) - 0x1000; i->segments[1].p_filesz = 0)
@@ -295,12 +297,30 @@ static const struct {
 } spoilers[] = { ROW(magic, INVALID), ROW(class32, INVALID), ROW(endian, INVALID), ROW(machine, INVALID), ROW(type, INVALID),
 	ROW(phentsize, INVALID), ROW(phnum_0, INVALID), ROW(phnum_max, INVALID), ROW(phoff_max, TRUNCATED),
 	ROW(phoff_wraps, TRUNCATED), ROW(phoff_end, TRUNCATED), ROW(nothing, INVALID), ROW(entry_outside, INVALID),
-	ROW(entry_data, INVALID), ROW(entry_bss, INVALID), ROW(entry_max, INVALID), ROW(low, INVALID),
+	ROW(entry_data, INVALID), ROW(entry_bss, INVALID), ROW(entry_max, INVALID), ROW(low, INVALID), ROW(a_byte_low, INVALID),
 	ROW(zero_page, INVALID), ROW(beyond, INVALID), ROW(beyond_empty, INVALID),
 	ROW(far_beyond, INVALID), ROW(wraps, INVALID),
 	ROW(overlap, INVALID), ROW(same, INVALID), ROW(file_over_memory, INVALID), ROW(file_size_max, INVALID),
 	ROW(both_max, TOO_LARGE), ROW(memory_max, TOO_LARGE), ROW(huge, TOO_LARGE), ROW(offset_max, TRUNCATED),
 	ROW(offset_end, TRUNCATED), ROW(offset_wraps, TRUNCATED) };
+
+/* Side by side, and as much together as there may be. */
+START_TEST(elf_at_the_bounds)
+{
+	struct image image = good_image();
+	struct elf_image out;
+	struct memory memory;
+	int fd;
+
+	image.segments[1].p_paddr = SEGMENT_AT + 4096;
+	image.segments[1].p_memsz = VMLINUX_MEMORY_MAX - 4096 + (_i == 0 ? 0 : 1);
+	fd = image_file(&image, sizeof(image));
+	ck_assert_int_eq(memory_init(&memory, 512, NULL), 0);
+	ck_assert_int_eq(elf_load(fd, &memory, &out, NULL) == 0, _i == 0);
+	memory_deinit(&memory);
+	(void) fd_close(fd);
+}
+END_TEST
 
 static void expect_refusal(int fd, const struct memory *memory, enum fail_code code)
 {
@@ -582,10 +602,60 @@ START_TEST(params_written)
 	for (int i = 1; i < params->e820_entries; i++) /* in order and apart */
 		ck_assert_uint_ge(params->e820_table[i].addr,
 			params->e820_table[i - 1].addr + params->e820_table[i - 1].size);
+	ck_assert_uint_eq(params->e820_table[0].size, LAYOUT_LOW_END);
+	ck_assert_uint_eq(params->e820_table[1].addr, LAYOUT_ACPI); /* reserved: tables, generation id, reset code */
+	ck_assert_uint_eq(params->e820_table[1].type, 2);
+	ck_assert_uint_eq(params->e820_table[2].addr, 1 << 20);
+	ck_assert_uint_eq(params->e820_table[2].addr + params->e820_table[2].size, MEMORY_GAP_START);
 	ck_assert_uint_eq(params->e820_table[3].addr, MEMORY_GAP_END);
 	ck_assert_uint_eq(params->e820_table[3].size, 1 << 20);
 	ck_assert_uint_eq(((const struct setup_data *) guest_map(&memory, params->hdr.setup_data, 64))->type, 9);
+	ck_assert_uint_eq(((const struct setup_data *) guest_map(&memory, params->hdr.setup_data, 64))->len, 32);
 	ck_assert_mem_eq(guest_map(&memory, LAYOUT_RESET_VECTOR, 9), reset_code, sizeof(reset_code));
+	(void) fd_close(input.initramfs_fd);
+	memory_deinit(&memory);
+}
+END_TEST
+
+/* The first GiB one to one and no more; the segments and registers that the kernel's 64-bit entry asks for. */
+START_TEST(cpu_as_the_kernel_wants_it)
+{
+	struct kvm_sregs sregs = { .cr0 = 0 };
+	struct memory memory;
+	struct kvm_regs regs;
+	const uint64_t *pml4, *pdpt, *pd;
+
+	ck_assert_int_eq(memory_init(&memory, 64, NULL), 0);
+	memset(guest_map(&memory, LAYOUT_PML4, 3 * 4096), 0xff, 3 * 4096);
+	boot_cpu_write_tables(&memory);
+	boot_cpu_registers(0x1000200, &sregs, &regs);
+	pml4 = guest_map(&memory, sregs.cr3, 4096);
+	pdpt = guest_map(&memory, pml4[0] & ~UINT64_C(4095), 4096);
+	pd = guest_map(&memory, pdpt[0] & ~UINT64_C(4095), 4096);
+	for (uint64_t i = 0; i < 512; i++) {
+		ck_assert_uint_eq(pd[i], i << 21 | 0x83); /* present, writable, 2 MiB */
+		ck_assert(i == 0 ? (pml4[i] & 3) == 3 && (pdpt[i] & 3) == 3 : pml4[i] == 0 && pdpt[i] == 0);
+	}
+	ck_assert_uint_eq(sregs.gdt.limit, 4 * 8 - 1);
+	ck_assert_uint_eq(((const uint64_t *) guest_map(&memory, sregs.gdt.base, 32))[2], UINT64_C(0x00af9b000000ffff));
+	ck_assert_uint_eq(((const uint64_t *) guest_map(&memory, sregs.gdt.base, 32))[3], UINT64_C(0x00cf93000000ffff));
+	ck_assert(sregs.cs.selector == 0x10 && sregs.cs.l == 1 && sregs.ss.selector == 0x18 && sregs.idt.limit == 0);
+	ck_assert_uint_eq(regs.rip, 0x1000200);
+	ck_assert_uint_eq(regs.rsi, LAYOUT_BOOT_PARAMS);
+	ck_assert_uint_eq(regs.rflags, 2); /* no interrupts */
+	memory_deinit(&memory);
+}
+END_TEST
+
+/* Two thirds of what the kernel leaves, to the byte. */
+START_TEST(params_initramfs_at_the_bound)
+{
+	const uint64_t top = UINT64_C(64) << 20, most = (top - 0x2000000) / 3 * 2;
+	struct boot_input input = { .cmdline = "", .kernel_end = 0x2000000, .initramfs_fd = file_of(most + (_i == 0 ? 0 : 1)) };
+	struct memory memory;
+
+	ck_assert_int_eq(memory_init(&memory, 64, NULL), 0);
+	ck_assert_int_eq(boot_params_write(&memory, &input, NULL), _i == 0 ? 0 : -ENOMEM);
 	(void) fd_close(input.initramfs_fd);
 	memory_deinit(&memory);
 }
@@ -898,6 +968,7 @@ static Suite *make_suite(void)
 	tcase_add_loop_test(tcase, cmdline_refused, 0, ARRAY_LEN(bad_cmdlines));
 	tcase_add_loop_test(tcase, cmdline_accepted, 0, ARRAY_LEN(good_cmdlines));
 	tcase_add_test(tcase, elf_good);
+	tcase_add_loop_test(tcase, elf_at_the_bounds, 0, 2);
 	tcase_add_loop_test(tcase, elf_hostile, 0, ARRAY_LEN(spoilers));
 	tcase_add_test(tcase, elf_truncated);
 	tcase_add_test(tcase, elf_no_file);
@@ -906,6 +977,8 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, generation_renews);
 	tcase_add_test(tcase, acpi_no_room);
 	tcase_add_test(tcase, params_written);
+	tcase_add_test(tcase, cpu_as_the_kernel_wants_it);
+	tcase_add_loop_test(tcase, params_initramfs_at_the_bound, 0, 2);
 	tcase_add_test(tcase, params_initramfs_too_large);
 	tcase_add_test(tcase, cpuid_policy);
 	tcase_add_test(tcase, msr_policy);

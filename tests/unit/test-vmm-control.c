@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts around the guest that need no KVM: loop, bus, serial port, and the bytes of the control socket.
- * Cases R100 R110.
+ * The parts around the guest that need no KVM: loop, bus, and the bytes of the control socket.
  */
 #include <check.h>
 #include <errno.h>
@@ -24,11 +23,9 @@
 #include "lib/suite.h"
 #include "loop.h"
 #include "pb/vmm.pb-c.h"
-#include "serial.h"
 #include "server.h"
 
 static struct loop loop;
-static struct serial serial;
 static int irq_fd;
 
 /* ---- loop ---- */
@@ -195,28 +192,6 @@ START_TEST(bus_ranges)
 }
 END_TEST
 
-/* ---- serial ---- */
-
-static uint8_t in(uint64_t offset)
-{
-	uint8_t byte;
-
-	serial_read(&serial, offset, &byte, 1);
-	return byte;
-}
-
-static void out(uint64_t offset, uint8_t byte)
-{
-	serial_write(&serial, offset, &byte, 1);
-}
-
-static bool interrupted(void)
-{
-	uint64_t n;
-
-	return read(irq_fd, &n, sizeof(n)) == sizeof(n);
-}
-
 /* ---- answers with descriptors ---- */
 
 static void ignore_request(void *data, struct server_connection *connection, struct control_request *request)
@@ -268,240 +243,13 @@ static void set_up(void)
 {
 	ck_assert_int_eq(loop_init(&loop), 0);
 	irq_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	serial.loop = NULL;
 }
 
 static void tear_down(void)
 {
-	serial_deinit(&serial);
 	(void) fd_close(irq_fd);
 	loop_deinit(&loop);
 }
-
-/* What Linux's driver does to find out what it has. */
-START_TEST(serial_probe)
-{
-	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, -1), 0);
-	out(7, 0xa5);
-	ck_assert_uint_eq(in(7), 0xa5);
-	out(4, 0x10 | 0x0a); /* loopback */
-	ck_assert_uint_eq(in(6) & 0xf0, 0x90);
-	out(0, 'x');
-	ck_assert_uint_eq(serial_stats(&serial).bytes, 0);
-	out(4, 0);
-	out(2, 1);
-	ck_assert_uint_eq(in(2) & 0xc0, 0xc0); /* 16550A */
-	out(3, 0x80);
-	out(0, 0x34);
-	out(1, 0x12);
-	ck_assert_uint_eq(in(0), 0x34);
-	ck_assert_uint_eq(in(1), 0x12);
-	out(3, 3);
-	ck_assert_uint_eq(in(0), 0);
-	ck_assert_uint_eq(in(5), 0x60);
-	/* the test for a lost interrupt: switched off and on again it must be there again */
-	ck_assert(!interrupted());
-	out(1, 2);
-	ck_assert(interrupted());
-	ck_assert_uint_eq(in(2) & 0x0f, 2);
-	ck_assert_uint_eq(in(2) & 0x0f, 1);
-	out(1, 0);
-	out(1, 2);
-	ck_assert(interrupted());
-	ck_assert_uint_eq(in(2) & 0x0f, 2);
-	out(0, 'x'); /* and each byte brings one, as it is gone at once */
-	ck_assert(interrupted());
-	ck_assert_uint_eq(in(2) & 0x0f, 2);
-}
-END_TEST
-
-START_TEST(serial_widths)
-{
-	uint8_t bytes[4] = { 1, 2, 3, 4 };
-
-	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, -1), 0);
-	for (uint64_t offset = 0; offset < 8; offset++) {
-		serial_write(&serial, offset, bytes, 4);
-		serial_read(&serial, offset, bytes, 2);
-	}
-	ck_assert_uint_eq(serial_stats(&serial).bytes, 0);
-}
-END_TEST
-
-/* No two of the first 16 MiB that are 64 KiB apart are alike: what is lost shows. */
-static uint8_t byte_at(uint64_t i)
-{
-	return (uint8_t) (i * 31 ^ i >> 8 ^ (i >> 16) * 7);
-}
-
-static void print(uint64_t from, uint64_t n)
-{
-	for (uint64_t i = from; i < from + n; i++)
-		out(0, byte_at(i));
-}
-
-static void check_text(const uint8_t *text, uint64_t from, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++)
-		if (text[i] != byte_at(from + i)) /* check writes a message per assertion */
-			ck_abort_msg("byte %llu is 0x%x", (unsigned long long) i, text[i]);
-}
-
-/* One turn that also sees the pause between two looks end. */
-static void turn(void)
-{
-	ck_assert_int_eq(loop_step(&loop, 6 * USEC_PER_MSEC), 0);
-}
-
-/* An interrupt that was on its way when the VM was kept comes in the one that is made of it, and no other. */
-START_TEST(serial_restored)
-{
-	struct serial_state state = { .ier = 2, .lcr = 3, .mcr = 8, .scr = 0x5a, .thr_pending = _i == 1 }, back;
-
-	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, -1), 0);
-	serial_load(&serial, &state);
-	ck_assert(interrupted() == (_i == 1));
-	serial_save(&serial, &back);
-	ck_assert_mem_eq(&back, &state, sizeof(back));
-}
-END_TEST
-
-START_TEST(serial_pipe)
-{
-	static uint8_t text[300000];
-	int pipes[2];
-	size_t got = 0;
-
-	ck_assert_int_eq(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
-	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, pipes[1]), 0);
-	print(0, sizeof(text));
-	for (int i = 0; i < 300 && got < sizeof(text); i++) {
-		ssize_t n;
-
-		turn();
-		n = read(pipes[0], text + got, MIN(sizeof(text) - got, 5000u));
-		got += n > 0 ? (size_t) n : 0;
-	}
-	ck_assert_uint_eq(got, sizeof(text));
-	check_text(text, 0, got);
-	ck_assert_uint_eq(serial_stats(&serial).dropped, 0);
-	(void) fd_close(pipes[0]);
-}
-END_TEST
-
-/* R110: 3 MiB while nobody reads: what is lost is the oldest, and it is counted. */
-START_TEST(serial_overflow)
-{
-	const uint64_t total = 3 << 20;
-	static uint8_t text[2 << 20];
-	uint64_t got = 0, first;
-	int pipes[2];
-
-	ck_assert_int_eq(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
-	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, pipes[1]), 0);
-	print(0, 100000);
-	turn(); /* fills the pipe */
-	print(100000, total - 100000);
-	for (int i = 0; i < 300; i++) {
-		ssize_t n;
-
-		turn();
-		n = read(pipes[0], text + got, sizeof(text) - got);
-		got += n > 0 ? (uint64_t) n : 0;
-	}
-	ck_assert_uint_eq(got + serial_stats(&serial).dropped, total);
-	ck_assert_uint_ge(got, SERIAL_RING);
-	first = got - SERIAL_RING;
-	check_text(text, 0, first);                                      /* what the pipe had */
-	check_text(text + first, total - SERIAL_RING, SERIAL_RING); /* and the newest */
-	(void) fd_close(pipes[0]);
-}
-END_TEST
-
-START_TEST(serial_no_reader)
-{
-	int pipes[2];
-	char taken[10];
-
-	/* of a pipe epoll says ERR, of a socket HUP */
-	ck_assert_int_eq(_i ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pipes) : pipe2(pipes, O_CLOEXEC), 0);
-	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, pipes[1]), 0);
-	print(0, 10);
-	turn();
-	ck_assert_int_eq(read(pipes[0], taken, sizeof(taken)), sizeof(taken)); /* or a socket's end is an error as well */
-	(void) fd_close(pipes[0]);
-	for (int i = 0; i < 5; i++) {
-		print(10, 1000);
-		turn();
-	}
-	ck_assert_uint_gt(serial_stats(&serial).dropped, 0);
-	ck_assert_uint_eq(serial_stats(&serial).bytes, 5010);
-	/* and the loop has nothing to do now: no event that comes again and again */
-	for (int i = 0; i < 5; i++)
-		turn();
-	ck_assert_int_eq(poll(&(struct pollfd) { .fd = loop.epoll_fd, .events = POLLIN }, 1, 0), 0);
-}
-END_TEST
-
-START_TEST(serial_special_files)
-{
-	static const char *const files[] = { "/dev/null", "/dev/full" };
-
-	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, open(files[_i], O_WRONLY | O_CLOEXEC)), 0);
-	print(0, 500000);
-	for (int i = 0; i < 20; i++)
-		turn();
-	ck_assert_uint_eq(serial_stats(&serial).dropped, _i == 0 ? 0 : 500000);
-	ck_assert_int_eq(poll(&(struct pollfd) { .fd = loop.epoll_fd, .events = POLLIN }, 1, 0), 0);
-}
-END_TEST
-
-/* A file has a bound, and holds the end of the output whatever came before. */
-START_TEST(serial_file)
-{
-	const uint64_t total = 9 << 20, part = 400000;
-	int fd = memfd_create("console", MFD_CLOEXEC), copy = dup(fd);
-	static uint8_t text[16 << 20];
-	ssize_t n;
-
-	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, fd), 0);
-	for (uint64_t at = 0; at < total; at += part) {
-		print(at, MIN(part, total - at));
-		for (int i = 0; i < 3; i++)
-			turn();
-		ck_assert_int_le(lseek(copy, 0, SEEK_END), SERIAL_FILE_MAX + 65536);
-	}
-	n = pread(copy, text, sizeof(text), 0);
-	ck_assert_int_gt((int) n, (int) SERIAL_KEEP);
-	ck_assert_int_eq(strncmp((char *) text, "\n[croft: earlier", 16), 0);
-	n -= 38; /* the mark */
-	check_text(text + 38, total - (uint64_t) n, (uint64_t) n);
-	ck_assert_uint_eq(serial_stats(&serial).dropped, 0);
-	(void) fd_close(copy);
-}
-END_TEST
-
-/* A restored VM's console goes on in the file of before: that counts towards the bound. */
-START_TEST(serial_file_goes_on)
-{
-	int fd = memfd_create("console", MFD_CLOEXEC), copy = dup(fd);
-	char text[64];
-
-	ck_assert_int_eq(ftruncate(fd, SERIAL_FILE_MAX - 999), 0);
-	ck_assert_int_eq(lseek(fd, 0, SEEK_END), SERIAL_FILE_MAX - 999);
-	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, fd), 0);
-	print(0, 999);
-	turn();
-	ck_assert_int_eq(lseek(copy, 0, SEEK_END), SERIAL_FILE_MAX);
-	print(999, 1);
-	for (int i = 0; i < 3; i++)
-		turn();
-	ck_assert_int_eq(lseek(copy, 0, SEEK_END), 37 + 1000);
-	ck_assert_int_eq(pread(copy, text, sizeof(text), 0), sizeof(text));
-	ck_assert_int_eq(strncmp(text, "\n[croft: earlier", 16), 0);
-	(void) fd_close(copy);
-}
-END_TEST
 
 /* ---- the control socket's bytes ---- */
 
@@ -737,28 +485,58 @@ static void booted_prepared(Croft__VmmStart *start)
 	start->prepared = true;
 }
 
+static void prepared_with_balloon(Croft__VmmStart *start)
+{
+	prepared(start);
+	croft__vmm_balloon__init(&balloon);
+	start->balloon = &balloon;
+}
+static void restored_with_cmdline(Croft__VmmStart *start)
+{
+	static char cmdline[] = "a=b";
+
+	restored(start);
+	start->cmdline = cmdline;
+}
+static void long_lease(Croft__VmmStart *start)
+{
+	restored(start);
+	start->lease_ms = LEASE_MS_MAX + 1;
+}
+static void lease_of_no_time(Croft__VmmStart *start)
+{
+	restored(start);
+	start->lease_ms = 1;
+	start->lease_until_us = (uint64_t) INT64_MAX + 1;
+}
+
 static const struct {
 	void (*change)(Croft__VmmStart *);
 	size_t n_fds;
 	enum fail_code code;
+	const char *why; /* or a row could pass by another's check */
 } bad_starts[] = {
-	{ restored, 5, FAIL_VMM_CONTROL_INVALID },
-	{ with_layers, 13, FAIL_VMM_CONTROL_INVALID },
-	{ with_nine_layers, 15, FAIL_VMM_CONTROL_INVALID },
-	{ with_many_layers, 5, FAIL_VMM_CONTROL_INVALID }, /* as many as there are, modulo 2^32 */
-	{ booted_with_layers, 7, FAIL_VMM_CONTROL_INVALID },
-	{ prepared, 4, FAIL_VMM_CONTROL_INVALID },
-	{ prepared_with_vsock, 5, FAIL_VMM_CONTROL_INVALID },
-	{ booted_prepared, 5, FAIL_VMM_CONTROL_INVALID },
-	{ NULL, 6, FAIL_VMM_CONTROL_INVALID },
-	{ NULL, 8, FAIL_VMM_CONTROL_INVALID },
-	{ NULL, 0, FAIL_VMM_CONTROL_INVALID },
-	{ keep, 7, FAIL_VMM_CONTROL_INVALID },
-	{ nine_disks, 14, FAIL_VMM_CONTROL_INVALID },
-	{ long_path, 6, FAIL_SOCKET_PATH_TOO_LONG },
-	{ with_net, 6, FAIL_VMM_CONTROL_INVALID },
-	{ with_short_mac, 7, FAIL_VMM_CONTROL_INVALID },
-	{ with_long_mac, 7, FAIL_VMM_CONTROL_INVALID },
+	{ restored, 5, FAIL_VMM_CONTROL_INVALID, "number of descriptors" },
+	{ with_layers, 13, FAIL_VMM_CONTROL_INVALID, "number of descriptors" },
+	{ with_nine_layers, 15, FAIL_VMM_CONTROL_INVALID, "8 layers" },
+	{ with_many_layers, 5, FAIL_VMM_CONTROL_INVALID, "8 layers" }, /* as many as there are, modulo 2^32 */
+	{ booted_with_layers, 7, FAIL_VMM_CONTROL_INVALID, "a restored VM's" },
+	{ prepared, 4, FAIL_VMM_CONTROL_INVALID, "number of descriptors" },
+	{ prepared_with_vsock, 5, FAIL_VMM_CONTROL_INVALID, "those that were prepared" },
+	{ prepared_with_balloon, 3, FAIL_VMM_CONTROL_INVALID, "those that were prepared" },
+	{ booted_prepared, 5, FAIL_VMM_CONTROL_INVALID, "a restored VM's" },
+	{ restored_with_cmdline, 6, FAIL_VMM_CONTROL_INVALID, "no command line" },
+	{ long_lease, 6, FAIL_VMM_CONTROL_INVALID, "more than a year" },
+	{ lease_of_no_time, 6, FAIL_VMM_CONTROL_INVALID, "at no time" },
+	{ NULL, 6, FAIL_VMM_CONTROL_INVALID, "number of descriptors" },
+	{ NULL, 8, FAIL_VMM_CONTROL_INVALID, "number of descriptors" },
+	{ NULL, 0, FAIL_VMM_CONTROL_INVALID, "number of descriptors" },
+	{ keep, 7, FAIL_VMM_CONTROL_INVALID, "20 bytes" },
+	{ nine_disks, 14, FAIL_VMM_CONTROL_INVALID, "8 disks" },
+	{ long_path, 6, FAIL_SOCKET_PATH_TOO_LONG, "vsock.path" },
+	{ with_net, 6, FAIL_VMM_CONTROL_INVALID, "number of descriptors" },
+	{ with_short_mac, 7, FAIL_VMM_CONTROL_INVALID, "6 bytes" },
+	{ with_long_mac, 7, FAIL_VMM_CONTROL_INVALID, "6 bytes" },
 };
 
 /* Refused, the id known, and no descriptor is left open. */
@@ -774,8 +552,80 @@ START_TEST(control_bad_start)
 	memcpy(copy, fds, sizeof(copy));
 	ck_assert_int_lt(control_decode(buf, n, fds, bad_starts[_i].n_fds, &request, &err), 0);
 	ck_assert_int_eq((int) err.code, (int) bad_starts[_i].code);
+	ck_assert_msg(strstr(err.msg, bad_starts[_i].why), "%s", err.msg);
 	ck_assert_uint_eq(request.id, 77);
 	for (size_t i = 0; i < bad_starts[_i].n_fds; i++)
+		ck_assert_int_eq(fcntl(copy[i], F_GETFD), -1);
+}
+END_TEST
+
+/* As many disks as there may be, and a lease as long as one may be. */
+static void at_the_bounds(Croft__VmmStart *start)
+{
+	start->n_disks = CONFIG_DISKS_MAX;
+	for (size_t i = 1; i < CONFIG_DISKS_MAX; i++)
+		start->disks[i] = start->disks[0];
+	start->lease_ms = LEASE_MS_MAX;
+	start->lease_until_us = INT64_MAX;
+}
+
+START_TEST(control_start_at_the_bounds)
+{
+	struct control_request request;
+	uint8_t buf[4096];
+	int fds[13];
+	size_t n = pack_start(buf, at_the_bounds);
+
+	open_fds(fds, 13);
+	ck_assert_int_eq(control_decode(buf, n, fds, 13, &request, NULL), 0);
+	ck_assert_uint_eq(request.start.n_disks, CONFIG_DISKS_MAX);
+	ck_assert_uint_eq(request.start.lease_ms, LEASE_MS_MAX);
+	control_request_deinit(&request);
+}
+END_TEST
+
+/* What other requests may not have: descriptors, one too many of them, a lease that is none. */
+START_TEST(control_bad_request)
+{
+	static const struct {
+		Croft__VmmRequest__BodyCase body;
+		uint64_t lease_ms, until_us;
+		size_t n_fds;
+		const char *why;
+	} rows[] = {
+		{ CROFT__VMM_REQUEST__BODY_STATUS, 0, 0, 1, "start, prepare and snapshot only" },
+		{ CROFT__VMM_REQUEST__BODY_SNAPSHOT, 0, 0, 1, "two descriptors" },
+		{ CROFT__VMM_REQUEST__BODY_SNAPSHOT, 0, 0, 3, "two descriptors" },
+		{ CROFT__VMM_REQUEST__BODY_RENEW, LEASE_MS_MAX + 1, 0, 0, "more than a year" },
+		{ CROFT__VMM_REQUEST__BODY_RENEW, 1, (uint64_t) INT64_MAX + 1, 0, "at no time" },
+		{ CROFT__VMM_REQUEST__BODY_RENEW, LEASE_MS_MAX, INT64_MAX, 0, NULL }, /* as it may be */
+		{ CROFT__VMM_REQUEST__BODY_SNAPSHOT, 0, 0, 2, NULL },
+	};
+	Croft__VmmRequest message = CROFT__VMM_REQUEST__INIT;
+	Croft__VmmStatusRequest status = CROFT__VMM_STATUS_REQUEST__INIT;
+	Croft__VmmSnapshot snapshot = CROFT__VMM_SNAPSHOT__INIT;
+	Croft__VmmRenew renew = CROFT__VMM_RENEW__INIT;
+	struct control_request request;
+	struct err err = ERR_NULL;
+	uint8_t buf[256];
+	int fds[3], copy[3];
+
+	message.body_case = rows[_i].body;
+	if (rows[_i].body == CROFT__VMM_REQUEST__BODY_STATUS)
+		message.status = &status;
+	else if (rows[_i].body == CROFT__VMM_REQUEST__BODY_SNAPSHOT)
+		message.snapshot = &snapshot;
+	else
+		message.renew = &renew;
+	renew.lease_ms = rows[_i].lease_ms;
+	renew.until_us = rows[_i].until_us;
+	open_fds(fds, rows[_i].n_fds);
+	memcpy(copy, fds, sizeof(copy));
+	ck_assert_int_eq(control_decode(buf, croft__vmm_request__pack(&message, buf), fds, rows[_i].n_fds, &request, &err),
+		rows[_i].why ? -EINVAL : 0);
+	ck_assert_msg(!rows[_i].why || strstr(err.msg, rows[_i].why), "%s", err.msg);
+	control_request_deinit(&request);
+	for (size_t i = 0; i < rows[_i].n_fds; i++)
 		ck_assert_int_eq(fcntl(copy[i], F_GETFD), -1);
 }
 END_TEST
@@ -889,19 +739,12 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, loop_timers);
 	tcase_add_test(tcase, loop_nested);
 	tcase_add_test(tcase, bus_ranges);
-	tcase_add_test(tcase, serial_probe);
-	tcase_add_test(tcase, serial_widths);
-	tcase_add_loop_test(tcase, serial_restored, 0, 2);
-	tcase_add_test(tcase, serial_pipe);
-	tcase_add_test(tcase, serial_overflow);
-	tcase_add_loop_test(tcase, serial_no_reader, 0, 2);
-	tcase_add_loop_test(tcase, serial_special_files, 0, 2);
-	tcase_add_test(tcase, serial_file);
-	tcase_add_test(tcase, serial_file_goes_on);
 	tcase_add_test(tcase, control_start);
 	tcase_add_test(tcase, control_start_net);
 	tcase_add_test(tcase, control_start_forked);
 	tcase_add_loop_test(tcase, control_bad_start, 0, ARRAY_LEN(bad_starts));
+	tcase_add_test(tcase, control_start_at_the_bounds);
+	tcase_add_loop_test(tcase, control_bad_request, 0, 7);
 	tcase_add_test(tcase, control_newer);
 	tcase_add_test(tcase, control_fuzz);
 	tcase_add_test(tcase, control_failure);

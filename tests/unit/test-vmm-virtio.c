@@ -249,6 +249,34 @@ START_TEST(queue_setup_needs_features_ok)
 }
 END_TEST
 
+/* Nor after the driver gave up, or broke a rule. */
+START_TEST(queue_setup_needs_a_driver_in_order)
+{
+	driver_negotiate(&driver, 0);
+	if (_i == 0)
+		driver_write(&driver, 0x70, 11 | STATUS_FAILED);
+	else
+		driver_set_queue(&driver, 0, 3, DRIVER_RINGS, DRIVER_RINGS, DRIVER_RINGS);
+	ck_assert_uint_eq(driver_read(&driver, 0x70), 11 | (_i == 0 ? STATUS_FAILED : STATUS_NEEDS_RESET));
+	driver_set_queue(&driver, 0, 8, DRIVER_RINGS, DRIVER_RINGS, DRIVER_RINGS);
+	ck_assert_uint_eq(driver_read(&driver, 0x44), 0);
+}
+END_TEST
+
+/* A reset selects the first page of features again. */
+START_TEST(reset_selects_the_first_page)
+{
+	driver_write(&driver, 0x24, 1);
+	driver_write(&driver, 0x14, 1);
+	driver_write(&driver, 0x70, 0);
+	ck_assert_uint_eq(driver_read(&driver, 0x10), (uint32_t) blk.device.features);
+	driver_write(&driver, 0x70, 1);
+	driver_write(&driver, 0x70, 3);
+	driver_write(&driver, 0x20, 1u << VIRTIO_BLK_F_FLUSH);
+	ck_assert_uint_eq(blk.device.driver_features, 1u << VIRTIO_BLK_F_FLUSH);
+}
+END_TEST
+
 /* What one driver acknowledged is not the next one's. */
 START_TEST(reset_forgets_features)
 {
@@ -693,6 +721,7 @@ START_TEST(queue_broken_again_and_again)
 		lines++;
 	(void) fclose(out);
 	ck_assert_uint_eq(blk.device.needs_reset, 20);
+	ck_assert_uint_eq(blk.device.queues[0].broken, 20); /* a reset forgets none of it */
 	ck_assert_int_eq(lines, 1);
 }
 END_TEST
@@ -726,6 +755,21 @@ START_TEST(queue_stopped)
 	ck_assert_int_eq(driver_pop(&driver, 0, NULL), -1);
 	driver_write(&driver, 0x44, 1); /* not before a reset */
 	ck_assert_uint_eq(driver_read(&driver, 0x44), 0);
+}
+END_TEST
+
+/* A notification that came while a queue was being stopped found a device that does nothing: all are looked at again. */
+START_TEST(queue_stopped_is_told)
+{
+	uint64_t n;
+
+	driver_start(&driver, 0);
+	ck_assert_int_eq((int) read(blk.device.notify_fds[0], &n, sizeof(n)), -1);
+	driver_write(&driver, 0x30, 0);
+	driver_write(&driver, 0x44, 0);
+	ck_assert_int_eq((int) read(blk.device.notify_fds[0], &n, sizeof(n)), sizeof(n));
+	driver_write(&driver, 0x44, 0); /* it is stopped: nothing new */
+	ck_assert_int_eq((int) read(blk.device.notify_fds[0], &n, sizeof(n)), -1);
 }
 END_TEST
 
@@ -908,6 +952,8 @@ static Suite *make_suite(void)
 	tcase_add_test(block, queue_select_out_of_range);
 	tcase_add_loop_test(block, rings_refused, 0, ARRAY_LEN(bad_rings));
 	tcase_add_test(block, queue_setup_needs_features_ok);
+	tcase_add_loop_test(block, queue_setup_needs_a_driver_in_order, 0, 2);
+	tcase_add_test(block, reset_selects_the_first_page);
 	tcase_add_test(block, reset_forgets_features);
 	tcase_add_test(block, queue_broken_again_and_again);
 	tcase_add_test(block, blk_reads_and_writes);
@@ -925,6 +971,7 @@ static Suite *make_suite(void)
 	tcase_add_loop_test(block, queue_broken, 0, ARRAY_LEN(breakers));
 	tcase_add_test(block, queue_latched);
 	tcase_add_test(block, queue_stopped);
+	tcase_add_test(block, queue_stopped_is_told);
 	tcase_add_test(block, queue_wraps);
 	tcase_add_test(block, no_interrupt_flag);
 	suite_add_tcase(suite, block);

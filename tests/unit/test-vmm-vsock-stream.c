@@ -373,6 +373,23 @@ START_TEST(guest_stops_reading)
 }
 END_TEST
 
+/* Flags that nobody knows mean nothing beside those that are. */
+START_TEST(guest_shuts_with_unknown_flags)
+{
+	struct virtio_vsock_hdr header = packet(VIRTIO_VSOCK_OP_SHUTDOWN);
+	int fd = open_from_guest(NULL);
+
+	header.flags = UINT32_MAX & ~(uint32_t) VSOCK_SHUT_BOTH;
+	send_packet(header, NULL, 0);
+	expect_nothing();
+	header.flags = UINT32_MAX;
+	send_packet(header, NULL, 0);
+	(void) expect(VIRTIO_VSOCK_OP_RST);
+	expect_eof(fd);
+	(void) fd_close(fd);
+}
+END_TEST
+
 /* What the host sent before it closed arrives; then the guest is told of both halves. */
 START_TEST(host_closes_with_data)
 {
@@ -465,6 +482,8 @@ START_TEST(host_gone)
 	if (header.flags != VSOCK_SHUT_BOTH)
 		header = expect(VIRTIO_VSOCK_OP_SHUTDOWN);
 	ck_assert_uint_eq(header.flags, VSOCK_SHUT_BOTH);
+	/* the guest is not waited for without end */
+	ck_assert_int_gt(TAILQ_FIRST(&vsock.all)->deadline_usec, clock_monotonic_usec());
 	for (int i = 0; i < 10; i++)
 		send_packet(packet(VIRTIO_VSOCK_OP_RW), "lost", 4);
 	expect_nothing();
@@ -480,6 +499,33 @@ static ssize_t write_nothing(int fd, const struct iovec *iov, int n)
 	errno = EAGAIN;
 	return -1;
 }
+
+static ssize_t write_every_other(int fd, const struct iovec *iov, int n)
+{
+	static bool has_written;
+
+	has_written = !has_written;
+	return has_written ? write(fd, iov[0].iov_base, 1) : write_nothing(fd, iov, n);
+}
+
+/* The wait for a host's process that has bytes to take begins anew with each that it takes. */
+START_TEST(slow_host_is_waited_for)
+{
+	struct virtio_vsock_hdr header = packet(VIRTIO_VSOCK_OP_SHUTDOWN);
+	int fd = open_from_guest(NULL);
+
+	vsock.io.write = write_nothing;
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), "two bytes", 9);
+	header.flags = VSOCK_SHUT_BOTH;
+	send_packet(header, NULL, 0);
+	ck_assert_int_gt(TAILQ_FIRST(&vsock.all)->deadline_usec, clock_monotonic_usec());
+	TAILQ_FIRST(&vsock.all)->deadline_usec = 0;
+	vsock.io.write = write_every_other;
+	ck_assert_int_eq(loop_step(&loop, 0), 0);
+	ck_assert_int_gt(TAILQ_FIRST(&vsock.all)->deadline_usec, clock_monotonic_usec());
+	(void) fd_close(fd);
+}
+END_TEST
 
 /* What waited for it is gone with it, and the guest's credit is whole again. */
 START_TEST(host_gone_with_data)
@@ -548,9 +594,11 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, guest_half_closes);
 	tcase_add_loop_test(tcase, guest_closes_half_by_half, 0, 2);
 	tcase_add_test(tcase, guest_stops_reading);
+	tcase_add_test(tcase, guest_shuts_with_unknown_flags);
 	tcase_add_test(tcase, host_closes_with_data);
 	tcase_add_test(tcase, guest_gives_up_on_slow_host);
 	tcase_add_test(tcase, host_gone);
+	tcase_add_test(tcase, slow_host_is_waited_for);
 	tcase_add_test(tcase, host_gone_with_data);
 	tcase_add_loop_test(tcase, guest_gives_up_on_a_deaf_host, 0, 2);
 	suite_add_tcase(suite, tcase);
