@@ -87,6 +87,7 @@ struct sandbox {
 	struct update update;
 	TAILQ_HEAD(, waiter) sleepers; /* who waits for its pause or resume */
 	uint64_t sleep_number; /* of that, as update.number; 0: a former leader asked */
+	bool is_unreadable; /* at its node, where it takes room whatever becomes of it here */
 	bool network_differs, budget_differs; /* at its node, from what is recorded; or that is not known */
 	uint64_t differed; /* the generation of which an event says so; 0: none */
 	uint64_t placed_batch; /* its reservation is durable with this one; 0: it is, or there is none */

@@ -264,19 +264,30 @@ static struct sandbox *subject(
 	return NULL;
 }
 
+/* Something is there, and nothing can be said about it: not even which generation it is. */
+static void unreadable(struct fleet *fleet, const struct node *node, const struct sandbox_report *report)
+{
+	struct sandbox *sandbox = fleet_sandbox_find(fleet, report->sandbox);
+
+	fleet_emit_notice(fleet, &report->failure, node->record.id, report->sandbox);
+	if (!sandbox || sandbox->node != node)
+		return;
+	sandbox->accepted_session = node->session;
+	sandbox->is_unreadable = true;
+}
+
 void fleet_report_apply(struct fleet *fleet, struct node *node, const struct sandbox_report *report)
 {
-	struct sandbox *sandbox = subject(fleet, node, report);
-	bool ended = report->state == REPORT_ENDED;
+	const bool ended = report->state == REPORT_ENDED;
+	struct sandbox *sandbox;
 
-	if (!sandbox)
-		return;
 	if (!ended && report->failure.code == FAIL_STATE_UNREADABLE) {
-		fleet_emit_notice(fleet, &report->failure, node->record.id, report->sandbox);
-		sandbox->accepted_session =
-			node->session; /* there, but nothing can be said about it */
+		unreadable(fleet, node, report);
 		return;
 	}
+	sandbox = subject(fleet, node, report);
+	if (!sandbox)
+		return;
 	if (report->state == REPORT_UNKNOWN) {
 		sandbox->accepted_session = node->session; /* not acknowledged: whoever understands it is told again */
 		return;
@@ -316,6 +327,13 @@ void fleet_inventory_forget(struct node *node)
 	node->counted_vcpus = node->counted_sandboxes = 0;
 }
 
+static bool is_reserved(const struct fleet *fleet, const struct node *node, const struct sandbox_report *report)
+{
+	const struct sandbox *sandbox = fleet_sandbox_find(fleet, report->sandbox);
+
+	return sandbox && sandbox->node == node && sandbox->reserved;
+}
+
 static void collect(struct fleet *fleet, struct node *node, const struct sandbox_report *report)
 {
 	struct collected *item;
@@ -333,8 +351,10 @@ static void collect(struct fleet *fleet, struct node *node, const struct sandbox
 		fleet->out->no_memory = true;
 		return;
 	}
-	/* Room that is taken there by what is not reserved here. */
-	if (report->spec && report->state != REPORT_ENDED &&
+	/* Room that is taken there by what is not reserved here. Of what cannot be read only that it is there is known. */
+	if (report->failure.code == FAIL_STATE_UNREADABLE && report->state != REPORT_ENDED && !is_reserved(fleet, node, report))
+		node->counted_sandboxes++;
+	else if (report->spec && report->state != REPORT_ENDED &&
 		!fleet_sandbox_find(fleet, report->sandbox)) {
 		node->counted_disk_mib += report->spec->disk_mib;
 		if (report->state == REPORT_PAUSED)

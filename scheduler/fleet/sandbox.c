@@ -330,6 +330,11 @@ void fleet_sandbox_detach(struct fleet *fleet, struct sandbox *sandbox)
 	fleet_snapshot_orphan(fleet, sandbox, FAIL_SANDBOX_GONE);
 	fleet_sandbox_release(fleet, sandbox);
 	TAILQ_REMOVE(&sandbox->node->sandboxes, sandbox, in_node);
+	if (sandbox->is_unreadable) { /* until an inventory says otherwise */
+		sandbox->node->foreign_sandboxes++;
+		fleet_node_update_place(fleet, sandbox->node);
+	}
+	sandbox->is_unreadable = false;
 	sandbox->node = NULL;
 }
 

@@ -64,7 +64,7 @@ static void journals_after_power_cut(struct sim_node *node)
 	}
 }
 
-static void journal_remove(struct sim_node *node, const char *id)
+void node_journal_remove(struct sim_node *node, const char *id)
 {
 	struct sim_journal *journal;
 
@@ -83,6 +83,11 @@ static void journal_remove(struct sim_node *node, const char *id)
 static uint64_t disk_bit(const struct sim_node *node)
 {
 	return UINT64_C(1) << node->number % 64;
+}
+
+void node_disk_removed(struct sim *sim, const struct sim_node *node, const char *id)
+{
+	sim_truth(sim, id)->disks &= ~disk_bit(node);
 }
 
 struct vm *node_vm_by_dir(struct sim_node *node, const char *run_dir)
@@ -379,7 +384,7 @@ static void act_remove(struct sim *sim, struct sim_node *node, const struct sv_a
 
 	fail_sometimes(sim, result, 20, FAIL_IO_FAILED);
 	if (!action->keep_disk)
-		sim_truth(sim, action->sandbox)->disks &= ~disk_bit(node);
+		node_disk_removed(sim, node, action->sandbox);
 	if (!action->keep_snapshot)
 		sleep_forget(sim_truth(sim, action->sandbox), node);
 	for (vm = node->vms; vm; vm = vm->next)
@@ -406,6 +411,11 @@ static void check_report(struct sim *sim, struct sim_node *node, const struct sa
 	struct sim_journal *journal;
 
 	HASH_FIND_STR(node->journals, report->sandbox, journal);
+	if (journal && journal->is_torn) {
+		if (report->failure.code != FAIL_STATE_UNREADABLE)
+			sim_violation(sim, "node %d told of %s, whose record is torn", node->number, report->sandbox);
+		return;
+	}
 	if (journal && (!journal->is_durable ||
 			       journal->durable.state != journal->record.state ||
 			       journal->durable.generation != journal->record.generation))
@@ -439,7 +449,7 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 		return;
 	switch (action->type) {
 	case SV_DO_JOURNAL_REMOVE:
-		journal_remove(node, action->sandbox);
+		node_journal_remove(node, action->sandbox);
 		break;
 	case SV_DO_SAVE_EPOCH:
 		node->highest_epoch = action->epoch;
@@ -527,8 +537,34 @@ static void act(struct sim *sim, struct sim_node *node, const struct sv_action *
 	}
 }
 
-/* Performs in order; false: the agent died on the way. */
-static bool perform(struct sim *sim, struct sim_node *node, const struct sv_actions *actions,
+enum survival { ALIVE, AGENT_KILLED, POWER_CUT };
+
+/* In the middle of a write: the former record is there, or the new one of which nobody was told, or what can be read of
+ * neither. The files of a sandbox whose guest slept are whole all the same: its record alone says that they are. */
+static enum survival cut_power(struct sim *sim, struct sim_node *node, const struct sv_journal *record)
+{
+	struct sim_journal *journal;
+
+	sim_log(sim, "FAULT node %d loses its power while it writes of %s", node->number, record->sandbox);
+	if (rng_below(&sim->rng, 3) == 0) {
+		sim->met[FAULT_JOURNAL_LOST]++;
+		return POWER_CUT;
+	}
+	journal_write(node, record);
+	if (rng_below(&sim->rng, 2) == 0) {
+		sim->met[FAULT_JOURNAL_UNTOLD]++;
+		return POWER_CUT;
+	}
+	sim->met[FAULT_JOURNAL_TORN]++;
+	tear(sim, record);
+	HASH_FIND_STR(node->journals, record->sandbox, journal);
+	journal->is_torn = node->has_torn = true;
+	sim_truth(sim, record->sandbox)->was_hurt = true;
+	return POWER_CUT;
+}
+
+/* Performs in order, until the agent dies on the way. */
+static enum survival perform(struct sim *sim, struct sim_node *node, const struct sv_actions *actions,
 	char ret_failed[ID_SIZE], uint64_t *ret_generation)
 {
 	for (size_t i = 0; i < actions->n; i++) {
@@ -538,8 +574,10 @@ static bool perform(struct sim *sim, struct sim_node *node, const struct sv_acti
 			sim->met[FAULT_BETWEEN_ACTS]++;
 			sim_log(sim, "FAULT node %d agent killed between two actions",
 				node->number);
-			return false;
+			return AGENT_KILLED;
 		}
+		if (action->type == SV_DO_JOURNAL_WRITE && sim_chance(sim, 3))
+			return cut_power(sim, node, action->journal.record);
 		if (*ret_failed && strcmp(ret_failed, action->sandbox) == 0)
 			continue;
 		if (action->type != SV_DO_JOURNAL_WRITE) {
@@ -555,7 +593,7 @@ static bool perform(struct sim *sim, struct sim_node *node, const struct sv_acti
 			*ret_generation = action->generation;
 		}
 	}
-	return true;
+	return ALIVE;
 }
 
 static void plan_tick(struct sim *sim, struct sim_node *node, int64_t next_usec)
@@ -576,7 +614,7 @@ static void step(struct sim *sim, struct sim_node *node, const struct sv_event *
 	struct sv_event failed = { .type = SV_EV_JOURNAL_FAILED };
 	struct sv_actions actions = { 0 };
 	struct err err = ERR_NULL;
-	bool alive;
+	enum survival survival;
 
 	if (!node->core)
 		return;
@@ -584,10 +622,12 @@ static void step(struct sim *sim, struct sim_node *node, const struct sv_event *
 	supervisor_step(node->core, node_now(sim, node), &sim->core_rng, event, &actions);
 	if (actions.no_memory)
 		exit(3);
-	alive = perform(sim, node, &actions, failed.sandbox, &failed.generation);
+	survival = perform(sim, node, &actions, failed.sandbox, &failed.generation);
 	plan_tick(sim, node, actions.next_usec);
 	sv_actions_clear(&actions);
-	if (!alive) {
+	if (survival == POWER_CUT) {
+		node_reboot(sim, node);
+	} else if (survival == AGENT_KILLED) {
 		node_crash(sim, node);
 	} else if (*failed.sandbox) {
 		(void)err_set(&err, FAIL_STATE_WRITE_FAILED, 0, "Injected.");
@@ -622,7 +662,9 @@ void node_start(struct sim *sim, struct sim_node *node)
 		exit(3);
 	snaps_begin(sim, node, step);
 	for (journal = node->journals; node->core && journal; journal = journal->hh.next) {
+		event = (struct sv_event){ .type = journal->is_torn ? SV_EV_LOAD_BAD : SV_EV_LOAD };
 		event.journal = &journal->record;
+		memcpy(event.sandbox, journal->sandbox, sizeof(event.sandbox));
 		sleep_check_load(sim, node, &journal->record);
 		journal->record.has_no_snapshot = !sleep_is_whole(sim_truth(sim, journal->sandbox));
 		step(sim, node, &event);
@@ -786,7 +828,7 @@ void node_free(struct sim_node *node)
 
 	node->core = supervisor_free(node->core);
 	while (node->journals)
-		journal_remove(node, node->journals->sandbox);
+		node_journal_remove(node, node->journals->sandbox);
 	while ((vm = node->vms)) {
 		node->vms = vm->next;
 		free(vm);

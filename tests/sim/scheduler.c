@@ -483,8 +483,10 @@ void scheduler_crash(struct sim *sim)
 		return;
 	/* Some of what waits became durable, but nobody was told. */
 	for (struct sim_batch *batch = scheduler->first; batch && rng_below(&sim->rng, 2);
-		batch = batch->next)
+		batch = batch->next) {
 		make_durable(sim, &batch->actions);
+		sim->met[FAULT_COMMIT_UNTOLD]++;
+	}
 	sim->met[FAULT_COMMIT_LOST] += scheduler->first != NULL;
 	drop_batches(sim);
 	check_acked(sim);

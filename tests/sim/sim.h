@@ -76,7 +76,8 @@ enum sim_fault {
 	FAULT_DROPPED, FAULT_DOUBLED, FAULT_OVERTAKEN, FAULT_CUT, FAULT_DEAF, FAULT_AGENT_KILLED, FAULT_REBOOTED, FAULT_VM_KILLED,
 	FAULT_DISCONNECTED, FAULT_NODE_CLOCK, FAULT_SCHEDULER_KILLED, FAULT_ALL_KILLED, FAULT_OLD_LEADER, FAULT_NODE_FULL,
 	FAULT_STORE_FULL, FAULT_SCHEDULER_CLOCK, FAULT_HALF_CUT, FAULT_DRAINED, FAULT_CORDONED, FAULT_CUT_AND_KILLED,
-	FAULT_STALLED, FAULT_LIED, FAULT_BETWEEN_ACTS, FAULT_COMMIT_SLOW, FAULT_COMMIT_FAILED, FAULT_COMMIT_LOST, FAULT_MAX_
+	FAULT_STALLED, FAULT_LIED, FAULT_BETWEEN_ACTS, FAULT_COMMIT_SLOW, FAULT_COMMIT_FAILED, FAULT_COMMIT_LOST, FAULT_COMMIT_UNTOLD,
+	FAULT_JOURNAL_LOST, FAULT_JOURNAL_UNTOLD, FAULT_JOURNAL_TORN, FAULT_YEARS, FAULT_MAX_
 };
 
 struct sim_event {
@@ -95,6 +96,7 @@ struct sim_journal {
 	struct sv_journal record;
 	struct sv_journal durable; /* what a power cut leaves */
 	bool is_durable;           /* there is such a thing */
+	bool is_torn;              /* nobody can read it any more */
 	UT_hash_handle hh;
 };
 
@@ -133,6 +135,7 @@ struct sim_node {
 	int64_t heard_usec;       /* when the fleet took something from it last */
 	bool stepped;             /* since the last check */
 	int64_t full_until_usec;  /* no space left on its disk */
+	bool has_torn;            /* records, until its operator removes them */
 	bool is_broken;           /* no KVM, from the beginning until the chaos ends */
 	unsigned int n_broken;    /* starts of clients that it told had failed for it */
 };
@@ -338,9 +341,15 @@ void node_hurt_vm(struct sim *sim, struct sim_node *node);
 void node_free(struct sim_node *node);
 
 /* For the other files that act for a node. */
+void node_journal_remove(struct sim_node *node, const char *id);
+void node_disk_removed(struct sim *sim, const struct sim_node *node, const char *id);
 struct vm *node_vm_by_dir(struct sim_node *node, const char *run_dir);
 struct result *node_plan(struct sim *sim, struct sim_node *node, const struct sv_action *action, enum sv_event_type type,
 	int64_t in_usec);
+
+/* ---- tear.c ---- */
+void tear(struct sim *sim, const struct sv_journal *record); /* the bytes of the record: what is left is refused */
+void tear_removed(struct sim *sim, struct sim_node *node);   /* by the operator, with what it is about */
 
 /* ---- sleep.c ---- */
 bool sleep_is_whole(const struct truth *truth);

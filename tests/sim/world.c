@@ -220,6 +220,11 @@ const char *const sim_fault_names[FAULT_MAX_] = {
 	[FAULT_COMMIT_SLOW] = "slow commit",
 	[FAULT_COMMIT_FAILED] = "failed commit",
 	[FAULT_COMMIT_LOST] = "commit lost with its scheduler",
+	[FAULT_COMMIT_UNTOLD] = "commit durable, and its scheduler killed before it told",
+	[FAULT_JOURNAL_LOST] = "power cut, and a journal's write lost",
+	[FAULT_JOURNAL_UNTOLD] = "power cut, and a journal's write durable before anybody was told",
+	[FAULT_JOURNAL_TORN] = "power cut, and a journal's record torn",
+	[FAULT_YEARS] = "a clock jumped by years",
 };
 
 /* A scheduler that was replaced and does not know it orders the end of a sandbox. */
@@ -260,6 +265,15 @@ static void cut_and_killed(struct sim *sim, struct sim_node *node)
 		node_crash(sim, node);
 	else
 		node_disconnect(sim, node);
+}
+
+/* Up to ten minutes, and two years or none. */
+static int64_t clock_jump(struct sim *sim)
+{
+	int64_t years = sim_between(sim, -1, 1) * 2;
+
+	sim->met[FAULT_YEARS] += years != 0;
+	return years * 365 * DAY_USEC + sim_between(sim, -600, 600) * USEC_PER_SEC;
 }
 
 static void fault(struct sim *sim)
@@ -306,8 +320,7 @@ static void fault(struct sim *sim)
 	case 8:
 		sim->met[FAULT_NODE_CLOCK]++;
 		sim_log(sim, "FAULT node %d wall clock jumps", node->number);
-		node->real_offset += sim_between(sim, -1, 1) * 2 * 365 * 86400 * USEC_PER_SEC +
-				     sim_between(sim, -600, 600) * USEC_PER_SEC;
+		node->real_offset += clock_jump(sim);
 		break;
 	case 9:
 		sim->met[FAULT_SCHEDULER_KILLED] += sim->scheduler.fleet != NULL;
@@ -330,9 +343,7 @@ static void fault(struct sim *sim)
 	case 15:
 		sim->met[FAULT_SCHEDULER_CLOCK]++;
 		sim_log(sim, "FAULT scheduler's wall clock jumps");
-		sim->scheduler.real_offset +=
-			sim_between(sim, -1, 1) * 2 * 365 * DAY_USEC +
-			sim_between(sim, -600, 600) * USEC_PER_SEC;
+		sim->scheduler.real_offset += clock_jump(sim);
 		break;
 	case 16:
 		sim->met[FAULT_HALF_CUT]++;
@@ -469,11 +480,14 @@ static void make_nodes(struct sim *sim)
 	}
 }
 
-/* The nodes that had no KVM get it when the chaos ends. */
+/* The nodes that had no KVM get it when the chaos ends, and their operators remove what cannot be read. */
 static void mend(struct sim *sim)
 {
-	for (int i = 0; i < sim->n_nodes; i++)
+	for (int i = 0; i < sim->n_nodes; i++) {
 		sim->nodes[i].is_broken = false;
+		if (sim->nodes[i].has_torn)
+			tear_removed(sim, &sim->nodes[i]);
+	}
 }
 
 /* Some time after: nobody keeps a node out, and at the end nothing is kept ready. */

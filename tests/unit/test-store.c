@@ -550,6 +550,98 @@ START_TEST(test_a_long_read_ends_and_so_does_the_log)
 }
 END_TEST
 
+/* ---- a power cut ---- */
+#define COMMITS 8
+#define SECTOR 512
+
+/* What a disk has of the log: the first `size` bytes, and something else in the sector at `hole` (where it is below that). */
+static void power_off(const struct fixture *f, const char *log, size_t size, size_t hole, struct fixture *ret)
+{
+	char from[128], to[128], db[1 << 20], *bytes = db + sizeof(db) / 2;
+	FILE *file;
+	size_t n;
+
+	memset(ret, 0, sizeof(*ret));
+	(void)snprintf(ret->dir, sizeof(ret->dir), "/tmp/croft-test-store-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(ret->dir));
+	(void)snprintf(from, sizeof(from), "%s/store.db", f->dir);
+	(void)snprintf(to, sizeof(to), "%s/store.db", ret->dir);
+	file = fopen(from, "r");
+	ck_assert_ptr_nonnull(file);
+	n = fread(db, 1, sizeof(db) / 2, file);
+	ck_assert_int_eq(fclose(file), 0);
+	ck_assert_int_eq(file_replace(to, db, n, 0600), 0);
+	ck_assert_uint_le(size, sizeof(db) / 2);
+	memcpy(bytes, log, size);
+	if (hole < size)
+		memset(bytes + hole, 0xa5, MIN(size - hole, (size_t)SECTOR)); /* zeroes are what much of a page has anyway */
+	(void)snprintf(to, sizeof(to), "%s/store.db-wal", ret->dir);
+	ck_assert_int_eq(file_replace(to, bytes, size, 0600), 0);
+}
+
+/* The number of the last commit that is there, as a whole and after all before it. */
+static int last_commit(const struct fixture *f, const char *log, size_t size, size_t hole)
+{
+	struct fixture copy;
+	struct err err = ERR_NULL;
+	int a = 0, b = 0, c = 0;
+
+	power_off(f, log, size, hole, &copy);
+	copy.base = event_base_new();
+	copy.config = (struct store_config){ .dir = copy.dir };
+	ck_assert_msg(store_open(&copy.store, copy.base, &copy.config, &err) == 0, "%s", err.msg);
+	(void)sscanf(all(&copy, "torn/"), "torn/a=%d torn/b=%d torn/c=%d", &a, &b, &c);
+	ck_assert_int_eq(a, b);
+	ck_assert_int_eq(a, c);
+	teardown(&copy);
+	return a;
+}
+
+/* Unsynced writes that are lost or torn: the log is cut anywhere, or lacks a sector of its own. A commit is there as a whole or not at all, none
+ * without those before it, and each of which enough of the log is left. */
+START_TEST(test_a_torn_log_has_whole_commits_only)
+{
+	off_t after[COMMITS + 1];
+	CLEANUP_FREE char *log = NULL;
+	struct err err = ERR_NULL;
+	struct fixture f;
+	char path[128], value[8];
+	size_t size = 0;
+
+	setup(&f);
+	after[0] = log_file(&f);
+	for (int i = 1; i <= COMMITS; i++) {
+		struct store_op ops[3];
+
+		(void)snprintf(value, sizeof(value), "%d", i);
+		ops[0] = put("torn/a", value, STORE_ANY);
+		ops[1] = put("torn/b", value, STORE_ANY);
+		ops[2] = put("torn/c", value, STORE_ANY);
+		ck_assert_int_eq(store_commit(f.store, ops, ARRAY_LEN(ops), on_done, &f, &err), 0);
+		run_until(&f, (unsigned int)i);
+		after[i] = log_file(&f);
+	}
+	(void)snprintf(path, sizeof(path), "%s/store.db-wal", f.dir);
+	ck_assert_int_eq(file_read(path, 1 << 19, &log, &size), 0);
+	ck_assert_int_eq(last_commit(&f, log, size, SIZE_MAX), COMMITS);
+	for (size_t cut = (size_t)after[0]; cut < size; cut += 2039) {
+		const size_t hole = cut + SECTOR - cut % SECTOR;
+		int whole = 0;
+
+		while (whole < COMMITS && after[whole + 1] <= (off_t)cut)
+			whole++;
+		ck_assert_int_eq(last_commit(&f, log, cut, SIZE_MAX), whole);
+		if (hole >= size)
+			break;
+		whole = last_commit(&f, log, size, hole);
+		ck_assert_int_lt(whole, COMMITS);
+		ck_assert_int_le(after[whole], (off_t)hole); /* nothing behind it */
+		ck_assert_int_gt(after[whole + 1], (off_t)hole);
+	}
+	teardown(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("store");
@@ -571,6 +663,7 @@ int main(void)
 	tcase_add_test(tc, test_full_then_recovered);
 	tcase_add_test(tc, test_log_is_bounded);
 	tcase_add_test(tc, test_a_long_read_ends_and_so_does_the_log);
+	tcase_add_test(tc, test_a_torn_log_has_whole_commits_only);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);
 }
