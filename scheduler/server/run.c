@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * croft-scheduler run: the loop, signals, and the service manager. SIGTERM and SIGINT stop it: no new request is
- * taken, what is under way may end for a second, what was acknowledged is durable, and the process is gone within two.
+ * taken, what is under way may end for a second, who still waits then is told SHUTTING_DOWN, what was acknowledged is durable, and the process is gone within two.
  */
 #include <errno.h>
 #include <event2/event.h>
@@ -20,6 +20,7 @@
 #include "wire/watchdog.h"
 
 #define DRAIN_USEC (700 * USEC_PER_MSEC)
+#define TELL_USEC (300 * USEC_PER_MSEC) /* for the answers to those who still wait then */
 #define DRAIN_STEP_USEC 20000
 
 struct run {
@@ -27,6 +28,7 @@ struct run {
 	struct server *server;
 	struct event *term, *interrupt, *drain, *watchdog;
 	int64_t stop_usec; /* when it has to be over */
+	bool is_telling;   /* those who waited longer were answered */
 };
 
 static void on_drain(evutil_socket_t fd, short what, void *user)
@@ -35,8 +37,13 @@ static void on_drain(evutil_socket_t fd, short what, void *user)
 
 	(void)fd;
 	(void)what;
-	if (server_is_idle(run->server) || clock_monotonic_usec() >= run->stop_usec)
+	if (!run->is_telling && !server_is_idle(run->server) && clock_monotonic_usec() >= run->stop_usec) {
+		run->is_telling = true;
+		run->stop_usec += TELL_USEC;
+		server_refuse_rest(run->server);
+	} else if (server_is_idle(run->server) || clock_monotonic_usec() >= run->stop_usec) {
 		(void)event_base_loopbreak(run->base);
+	}
 }
 
 static void on_signal(evutil_socket_t number, short what, void *user)

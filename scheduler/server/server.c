@@ -214,6 +214,14 @@ void server_stop(struct server *server)
 	server->stopping = true;
 }
 
+void server_refuse_rest(struct server *server)
+{
+	struct err err = ERR_NULL;
+
+	(void)err_set(&err, FAIL_SHUTTING_DOWN, ESHUTDOWN, "the scheduler is stopping; what was recorded of this goes on with its next start");
+	api_fail_all(server->api, &err);
+}
+
 bool server_is_idle(const struct server *server)
 {
 	return api_active(server->api) == 0 && shell_held(server->shell) == 0;

@@ -105,6 +105,8 @@ void server_free(struct server *server);
 DEFINE_CLEANUP(struct server, server_free)
 /* No new requests; what was acknowledged is durable before server_free() returns. */
 void server_stop(struct server *server);
+/* Answers those who wait for the fleet or the store with SHUTTING_DOWN; what they asked for is not taken back. */
+void server_refuse_rest(struct server *server);
 /* Nothing is under way any more. */
 bool server_is_idle(const struct server *server);
 
