@@ -605,7 +605,7 @@ START_TEST(test_a_torn_log_has_whole_commits_only)
 	CLEANUP_FREE char *log = NULL;
 	struct err err = ERR_NULL;
 	struct fixture f;
-	char path[128], value[8];
+	char path[128], value[16];
 	size_t size = 0;
 
 	setup(&f);
