@@ -86,7 +86,8 @@ END_TEST
 
 static const char *const bad_lines[] = { "CONNECT \n", "CONNECT x\n", "CONNECT -1\n", "CONNECT 4294967296\n",
 	"CONNECT 1 \n", "CONNECT  1\n", "connect 1\n", "CONNECT1\n", "\n", "GET / HTTP/1.0\r\n\r\n",
-	"CONNECT 99999999999999999999999\n", "CONNECT 1\r\n" };
+	"CONNECT 99999999999999999999999\n", "CONNECT 1\r\n",
+	"CONNECT 00000001234\n" /* longer than the longest port has it */ };
 
 START_TEST(bad_greeting)
 {
