@@ -75,7 +75,6 @@ static void expect_turns(unsigned int most)
 {
 	int control = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), waits;
 	struct loop_source source = LOOP_SOURCE_NULL;
-	unsigned int all = 0;
 	uint64_t one = 1;
 
 	ck_assert_int_eq(loop_add(&parent, &source, control, EPOLLIN, answer, &waits), 0);
@@ -87,9 +86,8 @@ static void expect_turns(unsigned int most)
 		ck_assert_int_eq(loop_step(&parent, 0), 0);
 		ck_assert_int_eq(waits, -1);
 		ck_assert_uint_le(n_served, most);
-		all += n_served;
+		ck_assert_uint_gt(n_served, 0); /* and it never stands still: it comes back by itself */
 	}
-	ck_assert_uint_ge(all, STEPS); /* and it never stood still */
 	ck_assert(!driver_needs_reset(&driver));
 	watched = -1;
 	loop_remove(&parent, &source);
