@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * croft-scheduler init: makes the state directory (0700), the link's keys (0600), the store with a new lineage, the
+ * croft-scheduler init: makes the state directory (0700), the link's key and the next one (0600), the store with a new lineage, the
  * first customer, pool and tenant, all named "default", and two keys, which are printed once and kept nowhere: the
  * provider operator's (which may also act as the tenant) and the tenant's.
  *
@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "server/codec.h"
+#include "server/link-keys.h"
 #include "server/ops.h"
 #include "server/program.h"
 #include "server/registry.h"
@@ -60,7 +61,7 @@ static int fill_store(struct store *store, struct first_keys *keys, struct err *
 static int remove_old(const struct options *options, struct err *reterr)
 {
 	static const char *const files[] = { "store.db", "store.db-wal", "store.db-shm",
-		"link.key", "link.keys", "link.fresh.key" };
+		"link.key", "link.keys", "link.fresh.key", "link.next.key" };
 	char path[PATH_MAX];
 
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
@@ -107,15 +108,18 @@ int init_state(
 			return err_set(reterr, FAIL_CONFLICT, EEXIST,
 				"%s is initialised already; --force throws its state away",
 				options->state);
-		r = remove_old(options, reterr);
-		if (r < 0)
-			return r;
 	}
-	r = curve_keys_new(&link, reterr);
+	r = remove_old(options, reterr); /* also what an init that was killed left: it is of no store */
+	if (r == 0)
+		r = curve_keys_new(&link, reterr);
 	if (r == 0)
 		r = curve_keys_write(
 			state_path(options, "link.key", path, sizeof(path)), &link, reterr);
 	explicit_bzero(&link, sizeof(link));
+	/* From the first: nodes follow the next key that they were told of, and whoever stole the present one could tell of his own
+	 * as long as there is none. */
+	if (r == 0)
+		r = link_keys_next(options, state_path(options, "link.next.key", path, sizeof(path)), reterr);
 	if (r == 0)
 		r = store_open(&store, NULL, &config, reterr);
 	if (r == 0)
@@ -132,8 +136,9 @@ static int print_keys(const struct options *options, const struct first_keys *ke
 		(void)printf(
 			"Initialised %s.\n\n"
 			"Provider operator's key: %s\nTenant key:              %s\n\n"
-			"They are shown this once. Start the scheduler with: croft-scheduler run --state %s\n",
-			options->state, keys->provider, keys->tenant, options->state);
+			"They are shown this once. Start the scheduler with: croft-scheduler run --state %s\n\n"
+			"%s/link.next.key has the link's next key: move it to another machine, for the day on which this one's is lost or stolen.\n",
+			options->state, keys->provider, keys->tenant, options->state, options->state);
 		return fflush(stdout) == 0 ? 0 : -EIO;
 	}
 	object = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "state", options->state,
