@@ -96,7 +96,7 @@ static int node_info(struct cli *cli, const struct command *command, int argc, c
 
 static int token_create(struct cli *cli, const struct command *command, int argc, char **argv)
 {
-	const char *pool = NULL, *endpoint = NULL;
+	const char *pool = NULL, *endpoint = NULL, *replaces = NULL, *adopt = NULL;
 	int64_t ttl_us = 0;
 	json_t *labels = NULL, *request, *answer = NULL;
 	char id[64];
@@ -105,6 +105,8 @@ static int token_create(struct cli *cli, const struct command *command, int argc
 		{ "ttl", 0, ARG_DURATION, &ttl_us, "DURATION", "How long it may be used [1h]." },
 		{ "label", 'l', ARG_PAIRS, &labels, "KEY=VALUE", "Label of the node; may be repeated." },
 		{ "endpoint", 0, ARG_STRING, &endpoint, "tcp://HOST:PORT", "Where the node reaches the scheduler." },
+		{ "replaces", 0, ARG_STRING, &replaces, "NODE", "The host was this node: its pool and labels stay, its sandboxes end." },
+		{ "adopt", 0, ARG_STRING, &adopt, "TENANT", "What runs on the node when it joins becomes this tenant's." },
 	};
 	enum args_result r = args_parse(cli, command, args, ARRAY_LEN(args), &argc, argv);
 	struct failure failure = { 0 };
@@ -113,9 +115,9 @@ static int token_create(struct cli *cli, const struct command *command, int argc
 	if (r == ARGS_OK && argc != 1)
 		status = args_complain(command, "no arguments are taken");
 	if (r == ARGS_OK && argc == 1) {
-		request = json_pack("{s:s*, s:o*, s:O*, s:o*}", "pool", pool, "ttl_s",
+		request = json_pack("{s:s*, s:o*, s:O*, s:o*, s:s*, s:s*}", "pool", pool, "ttl_s",
 			ttl_us ? json_integer((ttl_us + USEC_PER_SEC - 1) / USEC_PER_SEC) : NULL, "labels", labels, "endpoints",
-			endpoint ? json_pack("[s]", endpoint) : NULL);
+			endpoint ? json_pack("[s]", endpoint) : NULL, "replaces", replaces, "adopt_tenant", adopt);
 		if (api_call(cli, &(struct api_call){ .method = "POST", .path = "/v1/tokens", .body = request }, &answer,
 			    &failure) < 0) {
 			status = print_failure(cli, "cannot make a join token", &failure);

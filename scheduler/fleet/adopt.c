@@ -4,6 +4,9 @@
  * lineage nothing there is destroyed for being unknown: a sandbox that the store does not know is adopted as recovered,
  * and one that the store knows by an older generation is where the newer one is. What the store has and no node has
  * ended after the backup was made (report.c, missing).
+ *
+ * A node that comes from another scheduler with what runs on it (a token with adopt_tenant) is the same case, with one
+ * difference: whose all of it is was said by who made the token, and not by the node.
  */
 #include <string.h>
 
@@ -19,6 +22,7 @@ void fleet_node_settle(struct fleet *fleet, struct node *node)
 	if (!strcmp(node->record.lineage, fleet->config.lineage))
 		return;
 	memcpy(node->record.lineage, fleet->config.lineage, sizeof(node->record.lineage));
+	memset(node->record.adopt_tenant, 0, sizeof(node->record.adopt_tenant));
 	fleet_node_dirty(fleet, node);
 }
 
@@ -61,6 +65,8 @@ static void adopt_new(struct fleet *fleet, struct node *node, const struct sandb
 	struct sandbox *sandbox;
 
 	memcpy(record.id, report->sandbox, sizeof(record.id));
+	if (*node->record.adopt_tenant) /* the report's specification was decoded for it alone */
+		memcpy(report->spec->tenant, node->record.adopt_tenant, sizeof(report->spec->tenant));
 	memcpy(record.tenant, report->spec->tenant, sizeof(record.tenant));
 	memcpy(record.pool, node->record.pool, sizeof(record.pool));
 	memcpy(record.template_alias, report->spec->template_name, sizeof(record.template_alias));
@@ -80,7 +86,8 @@ static void adopt_new(struct fleet *fleet, struct node *node, const struct sandb
 		fleet_sandbox_sleep(fleet, sandbox);
 	fleet_sandbox_arm(fleet, sandbox);
 	note_place(fleet, sandbox);
-	fleet_sandbox_event(fleet, sandbox, "RECOVERED", "the restored store did not know it");
+	fleet_sandbox_event(fleet, sandbox, "RECOVERED",
+		*node->record.adopt_tenant ? "it came with its node" : "the restored store did not know it");
 	fleet->counts.recovered++;
 }
 

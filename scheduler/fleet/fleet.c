@@ -219,7 +219,7 @@ static void on_node_admin(struct fleet *fleet, const struct fleet_event *event)
 	if (!node || node->link == NODE_REMOVED)
 		return;
 	if (event->type == FLEET_NODE_REVOKED)
-		fleet_node_revoke(fleet, node);
+		fleet_node_revoke(fleet, node, event->is_reimaged);
 	else if (event->fact.fact == NODE_QUARANTINED && !event->fact.set)
 		fleet_learn_pardoned(fleet, node);
 	else

@@ -205,11 +205,9 @@ struct node_health {
 /* store.proto NodeRecord. */
 struct node_record {
 	uint32_t lease_ms; /* that each VM there is armed with, as it last said; 0: not each */
-	char id[ID_SIZE];
-	char public_key[41];
+	char id[ID_SIZE], public_key[41];
 	char pool[ID_NAME_MAX + 1];
-	char hostname[HOSTNAME_SIZE];
-	char machine[ID_SIZE];
+	char hostname[HOSTNAME_SIZE], machine[ID_SIZE];
 	struct sandbox_field *labels;
 	size_t n_labels;
 	int64_t joined_us;
@@ -221,6 +219,7 @@ struct node_record {
 	uint64_t telemetry_acked;
 	struct node_fact_entry facts[NODE_FACT_MAX_];
 	char lineage[ID_SIZE]; /* of the store under which its inventory was last settled; "": the present one */
+	char adopt_tenant[ID_NAME_MAX + 1]; /* whose the sandboxes are that it brought along, until its inventory is settled */
 	struct node_health health;
 	struct node_image *images; /* that something is held against */
 	size_t n_images;
@@ -325,7 +324,7 @@ enum fleet_event_type {
 	FLEET_LOADED,
 
 	FLEET_NODE_ENROLLED, /* node_record: a join token was used; the shell adds the token's record to this batch */
-	FLEET_NODE_REVOKED, /* node */
+	FLEET_NODE_REVOKED, /* node, is_reimaged: its host is another node now */
 	FLEET_NODE_FACT,    /* node, fact */
 
 	/* From the link. `node` is from the authenticated User-Id, `session` names the route (below). */
@@ -466,7 +465,7 @@ struct fleet_event {
 			const struct err *err; /* COMMIT_FAILED */
 		} commit;
 		int64_t stall_usec;
-		bool is_tight;
+		bool is_tight, is_reimaged;
 	};
 };
 

@@ -375,7 +375,7 @@ void fleet_node_heard(struct fleet *fleet, struct node *node);
 void fleet_node_capacity_report(
 	struct fleet *fleet, struct node *node, const struct capacity_report *report);
 void fleet_node_disconnected(struct fleet *fleet, struct node *node);
-void fleet_node_revoke(struct fleet *fleet, struct node *node);
+void fleet_node_revoke(struct fleet *fleet, struct node *node, bool is_reimaged);
 void fleet_node_set_fact(struct fleet *fleet, struct node *node, const struct fleet_event *event);
 void fleet_node_on_live(struct fleet *fleet, struct node *node);
 void fleet_node_refused(struct fleet *fleet, struct node *node);

@@ -36,6 +36,12 @@ static bool has_fact(const struct node *node)
 	return false;
 }
 
+/* By its owner, on the node itself: for placement the same as a drain of ours. */
+static bool is_drained_there(const struct node *node)
+{
+	return node->unschedulable.code == FAIL_NODE_DRAINING;
+}
+
 static enum place_absence absence_of(const struct node *node)
 {
 	if (node->record.revoked)
@@ -44,7 +50,7 @@ static enum place_absence absence_of(const struct node *node)
 		return PLACE_NOT_CONNECTED;
 	if (node->record.facts[NODE_CORDONED].is_set)
 		return PLACE_CORDONED;
-	return node->record.facts[NODE_DRAINING].is_set ? PLACE_DRAINING : PLACE_QUARANTINED;
+	return node->record.facts[NODE_DRAINING].is_set || is_drained_there(node) ? PLACE_DRAINING : PLACE_QUARANTINED;
 }
 
 void fleet_node_update_place(struct fleet *fleet, struct node *node)
@@ -54,9 +60,9 @@ void fleet_node_update_place(struct fleet *fleet, struct node *node)
 	bool is_pending = node->unschedulable.code == FAIL_CANARY_PENDING;
 	struct place_node_facts facts = {
 		.connected = node->link == NODE_READY && node->session != 0 && node->is_known,
-		.allowed = !has_fact(node),
+		.allowed = !has_fact(node) && !is_drained_there(node),
 		.absence = absence_of(node),
-		.unable = is_pending ? FAIL_NONE : node->unschedulable.code,
+		.unable = is_pending || is_drained_there(node) ? FAIL_NONE : node->unschedulable.code,
 		.ill_permille = fleet_learn_ill_permille(node),
 		.busy = is_pending || fleet->now.mono_usec < node->busy_until_usec,
 		.capacity = node->record.capacity,
@@ -481,12 +487,15 @@ void fleet_node_set_fact(struct fleet *fleet, struct node *node, const struct fl
 }
 
 /* Nothing will ever be heard of it again: what is there has ended for everybody. */
-void fleet_node_revoke(struct fleet *fleet, struct node *node)
+void fleet_node_revoke(struct fleet *fleet, struct node *node, bool is_reimaged)
 {
 	struct sandbox *sandbox, *next;
 	struct err err = ERR_NULL;
 
-	(void)err_set_at(&err, STAGE_RUN, FAIL_NODE_REVOKED, 0, "The sandbox's node was removed.");
+	if (is_reimaged)
+		(void)err_set_at(&err, STAGE_RUN, FAIL_HOST_REIMAGED, 0, "The sandbox's host was set up anew.");
+	else
+		(void)err_set_at(&err, STAGE_RUN, FAIL_NODE_REVOKED, 0, "The sandbox's node was removed.");
 	err_add(&err, "node", "%s", node->record.id);
 	node->record.revoked = true;
 	set_session(fleet, node, 0);

@@ -131,6 +131,7 @@ void fleet_snapshot_dropped(struct fleet *fleet, struct node *node, const char *
 
 static void adopt(struct fleet *fleet, struct node *node, const struct snapshot_info *info)
 {
+	const char *tenant = *node->record.adopt_tenant ? node->record.adopt_tenant : info->tenant;
 	struct snapshot_record record = { .state = SNAPSHOT_READY,
 		.created_us = MAX(MIN(info->created_usec, fleet->now.real_usec), 0), /* the node's clock */
 		.size_mib = info->size_mib,
@@ -139,13 +140,13 @@ static void adopt(struct fleet *fleet, struct node *node, const struct snapshot_
 
 	memcpy(record.id, info->id, sizeof(record.id));
 	memcpy(record.sandbox, info->sandbox, sizeof(record.sandbox));
-	memcpy(record.tenant, info->tenant, sizeof(record.tenant));
+	memcpy(record.tenant, tenant, strlen(tenant) + 1);
 	memcpy(record.pool, node->record.pool, sizeof(record.pool));
 	memcpy(record.cpu_class, info->cpu_class, sizeof(record.cpu_class));
 	if (record.spec) {
 		memcpy(record.spec->template_name, info->template_name, sizeof(record.spec->template_name));
 		memcpy(record.spec->image_digest, info->image_digest, sizeof(record.spec->image_digest));
-		memcpy(record.spec->tenant, info->tenant, sizeof(record.spec->tenant));
+		memcpy(record.spec->tenant, tenant, strlen(tenant) + 1);
 		record.spec->image_size = info->image_size;
 		record.spec->vcpus = info->vcpus;
 		record.spec->memory_mib = info->memory_mib;
@@ -170,7 +171,7 @@ void fleet_snapshots_seen(struct fleet *fleet, struct node *node, const struct i
 		struct snapshot *snapshot = fleet_snapshot_find(fleet, info->id);
 
 		if (!snapshot) {
-			if (fleet_node_is_unsettled(fleet, node) && *info->tenant)
+			if (fleet_node_is_unsettled(fleet, node) && (*info->tenant || *node->record.adopt_tenant))
 				adopt(fleet, node, info);
 			continue;
 		}

@@ -215,6 +215,43 @@ static int read_labels(const json_t *body, struct token_entry *token, struct err
 	return 0;
 }
 
+/* The host that joins was this node: its pool and labels are the new one's, where the request names none. */
+static int read_replaces(struct api_request *req, const json_t *body, struct token_entry *token, const char **pool, struct err *reterr)
+{
+	const char *node = "";
+	struct fleet_node_view view;
+	int r = json_get_string(body, "replaces", ID_SIZE - 1, &node, reterr);
+
+	if (r < 0 || !*node)
+		return r;
+	if (!id_is_valid(node) || fleet_node_get(shell_fleet(req->server->shell), node, &view) < 0 ||
+		!api_may_see_pool(req, view.record->pool))
+		return err_set(reterr, FAIL_NODE_NOT_FOUND, ENOENT, "there is no such node");
+	memcpy(token->replaces, view.record->id, sizeof(token->replaces));
+	if (!**pool)
+		*pool = view.record->pool;
+	if (!json_object_get(body, "labels") && registry_copy_labels(view.record->labels, view.record->n_labels, token) < 0)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for labels");
+	return 0;
+}
+
+/* Whose become the sandboxes that the node brings along: a tenant's that may use the pool. */
+static int read_adopt(struct api_request *req, const json_t *body, struct token_entry *token, struct err *reterr)
+{
+	const struct pool_entry *pool = registry_pool(&req->server->registry, token->pool);
+	const struct tenant_entry *tenant;
+	const char *name = "";
+	int r = json_get_string(body, "adopt_tenant", ID_NAME_MAX, &name, reterr);
+
+	if (r < 0 || !*name)
+		return r;
+	tenant = registry_tenant(&req->server->registry, name);
+	if (!tenant || tenant->revoked_us || !pool || strcmp(tenant->customer, pool->record.customer) != 0)
+		return err_set(reterr, FAIL_TENANT_NOT_FOUND, ENOENT, "the pool's customer has no such tenant");
+	memcpy(token->adopt_tenant, tenant->name, sizeof(token->adopt_tenant));
+	return 0;
+}
+
 static int read_token_request(struct api_request *req, const json_t *body,
 	struct token_request *request, struct err *reterr)
 {
@@ -229,6 +266,8 @@ static int read_token_request(struct api_request *req, const json_t *body,
 		r = read_labels(body, token, reterr);
 	if (r == 0)
 		r = read_endpoints(body, req->server, request, reterr);
+	if (r == 0)
+		r = read_replaces(req, body, token, &pool, reterr);
 	if (r < 0)
 		return r;
 	for (const struct pool_entry *p = req->server->registry.pools; p && !*token->pool;
@@ -237,6 +276,8 @@ static int read_token_request(struct api_request *req, const json_t *body,
 			(void)snprintf(token->pool, sizeof(token->pool), "%s", p->record.name);
 	if (!*token->pool)
 		return err_set(reterr, FAIL_POOL_NOT_FOUND, ENOENT, "there is no such pool");
+	if (read_adopt(req, body, token, reterr) < 0)
+		return -EINVAL;
 	id_new(&req->server->rng, token->id);
 	token->created_us = clock_realtime_usec();
 	token->expires_us = token->created_us + (int64_t)ttl_s * USEC_PER_SEC;
@@ -273,11 +314,12 @@ static const char *token_state(const struct token_entry *token)
 
 static json_t *view_token(const struct token_entry *token)
 {
-	return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s?}", "id", token->id, "pool",
+	return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s?, s:s?, s:s?}", "id", token->id, "pool",
 		token->pool, "state", token_state(token), "labels",
 		view_fields(token->labels, token->n_labels), "created",
 		view_time(token->created_us), "expires", view_time(token->expires_us), "used_by",
-		*token->used_by ? token->used_by : NULL);
+		*token->used_by ? token->used_by : NULL, "adopt_tenant", *token->adopt_tenant ? token->adopt_tenant : NULL,
+		"replaces", *token->replaces ? token->replaces : NULL);
 }
 
 struct made_token {

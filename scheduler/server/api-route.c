@@ -298,11 +298,12 @@ const struct api_route api_routes[] = {
 		"Revokes a key, at once.", "", "204; 404; 409 for the last provider operator's key" },
 
 	{ "GET", "/v1/tokens", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_token_list,
-		"Join tokens.", "", "200 array of {`id pool state labels created expires used_by`}" },
+		"Join tokens.", "", "200 array of {`id pool state labels created expires used_by adopt_tenant replaces`}" },
 	{ "POST", "/v1/tokens", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_token_create,
 		"Makes a join token for one node.",
-		"`pool`, `ttl_s` (at most, and by default, limits.token_ttl), `labels` {string: string}, `endpoints` [tcp:// or tls:// address]; "
-		"all optional",
+		"`pool`, `ttl_s` (at most, and by default, limits.token_ttl), `labels` {string: string}, `endpoints` [tcp:// or tls:// address], "
+		"`replaces` (a node whose host was set up anew: pool and labels are carried over, and when the token is used the old node is removed and its "
+		"sandboxes end as HOST_REIMAGED), `adopt_tenant` (what runs on the node when it joins becomes this tenant's); all optional",
 		"201 as in the list, and once `file`: what `croft-node join --token-file` reads" },
 	{ "DELETE", "/v1/tokens/{id}", BY_OPERATORS, SCOPE_CUSTOMER, API_NO_BODY, api_token_delete,
 		"Revokes a join token.", "", "204; 404" },

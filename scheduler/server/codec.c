@@ -424,6 +424,7 @@ Croft__NodeRecord *codec_node_encode(const struct node_record *record)
 		!codec_set(&message->hostname, record->hostname) ||
 		!codec_set(&message->machine, record->machine) ||
 		!codec_set(&message->lineage, record->lineage) ||
+		!codec_set(&message->adopt_tenant, record->adopt_tenant) ||
 		!codec_set(&message->version, record->version) ||
 		!codec_set(&message->server_key, record->server_key) ||
 		!codec_set(&message->next_key, record->next_key) ||
@@ -460,6 +461,7 @@ int codec_node_decode(
 	COPY(record.server_key, message->server_key);
 	COPY(record.next_key, message->next_key);
 	COPY(record.lineage, message->lineage);
+	COPY(record.adopt_tenant, message->adopt_tenant);
 	record.joined_us = message->joined_us;
 	record.revoked = message->revoked;
 	record.telemetry_acked = message->telemetry_acked;

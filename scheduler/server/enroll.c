@@ -142,6 +142,24 @@ static bool answer_again(struct link *link, struct server *server,
 	return true;
 }
 
+/* Before the new node, in the same turn: a crash in between leaves a token that works and a host whose former self is gone,
+ * which it is anyhow. */
+static void revoke_former(struct server *server, const struct token_entry *token)
+{
+	struct fleet_event event = { .type = FLEET_NODE_REVOKED, .is_reimaged = true };
+	struct fleet_node_view view;
+	struct ops ops = { .n = 0 };
+
+	if (!*token->replaces || fleet_node_get(shell_fleet(server->shell), token->replaces, &view) < 0 || view.record->revoked)
+		return;
+	if (registry_add_revoked(&server->registry, &ops, view.record->id, view.record->public_key, clock_realtime_usec()) < 0)
+		ops.no_memory = true;
+	log_info("a node's host was set up anew", "node", view.record->id, "token", token->id);
+	memcpy(event.node, view.record->id, sizeof(event.node));
+	shell_step(server->shell, &event, &ops, NULL, NULL);
+	ops_deinit(&ops);
+}
+
 static void make_node(struct link *link, struct server *server, const struct link_message *message,
 	struct token_entry *token, const Croft__Enroll *enroll)
 {
@@ -163,12 +181,17 @@ static void make_node(struct link *link, struct server *server, const struct lin
 	COPY(record.machine, enroll->machine);
 	record.labels = token->labels; /* borrowed: the fleet copies */
 	record.n_labels = token->n_labels;
+	if (*token->adopt_tenant) { /* until its inventory was seen it is as after a restore (fleet/adopt.c) */
+		COPY(record.adopt_tenant, token->adopt_tenant);
+		COPY(record.lineage, token->id);
+	}
 	*enrolling =
 		(struct enrolling){ .server = server, .link = link, .session = message->session };
 	COPY(enrolling->token, token->id);
 	COPY(enrolling->node, record.id);
 	COPY(enrolling->pool, record.pool);
 	COPY(enrolling->public_key, record.public_key);
+	revoke_former(server, token);
 	token->used = true;
 	COPY(token->used_by, record.id);
 	registry_put_token(&ops, token);

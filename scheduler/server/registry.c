@@ -103,23 +103,25 @@ void registry_put_token(struct ops *ops, const struct token_entry *token)
 		   codec_set(&message->public_key, token->public_key) &&
 		   codec_set(&message->pool, token->pool) &&
 		   codec_set(&message->used_by, token->used_by) &&
+		   codec_set(&message->adopt_tenant, token->adopt_tenant) &&
+		   codec_set(&message->replaces, token->replaces) &&
 		   codec_fields_encode(token->labels, token->n_labels, &message->labels,
 			   &message->n_labels) == 0;
 	ops_put(ops, codec_whole(&message->base, is_whole), STORE_ANY, "token/%s", token->id);
 }
 
-static int copy_labels(const struct token_entry *from, struct token_entry *to)
+int registry_copy_labels(const struct sandbox_field *labels, size_t n, struct token_entry *to)
 {
 	to->labels = NULL;
 	to->n_labels = 0;
-	if (from->n_labels == 0)
+	if (n == 0)
 		return 0;
-	to->labels = calloc(from->n_labels, sizeof(*to->labels));
+	to->labels = calloc(n, sizeof(*to->labels));
 	if (!to->labels)
 		return -ENOMEM;
-	for (size_t i = 0; i < from->n_labels; i++) {
-		to->labels[i].key = strdup(from->labels[i].key);
-		to->labels[i].value = strdup(from->labels[i].value);
+	for (size_t i = 0; i < n; i++) {
+		to->labels[i].key = strdup(labels[i].key);
+		to->labels[i].value = strdup(labels[i].value);
 		to->n_labels = i + 1;
 		if (!to->labels[i].key || !to->labels[i].value)
 			return -ENOMEM;
@@ -134,7 +136,7 @@ int registry_add_token(struct registry *registry, struct ops *ops, const struct 
 	if (!entry)
 		return -ENOMEM;
 	*entry = *token;
-	if (copy_labels(token, entry) < 0) {
+	if (registry_copy_labels(token->labels, token->n_labels, entry) < 0) {
 		codec_fields_free(entry->labels, entry->n_labels);
 		free(entry);
 		return -ENOMEM;
@@ -270,6 +272,8 @@ static int load_token(struct registry *registry, const char *key, const Protobuf
 	COPY(entry.public_key, message->public_key);
 	COPY(entry.pool, message->pool);
 	COPY(entry.used_by, message->used_by);
+	COPY(entry.adopt_tenant, message->adopt_tenant);
+	COPY(entry.replaces, message->replaces);
 	r = codec_fields_decode(message->labels, message->n_labels, &entry.labels, &entry.n_labels);
 	if (r == 0)
 		r = registry_add_token(registry, NULL, &entry);

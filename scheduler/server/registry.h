@@ -68,6 +68,8 @@ struct token_entry {
 	bool used;
 	bool revoked;
 	char used_by[ID_SIZE];
+	char adopt_tenant[ID_NAME_MAX + 1]; /* whose become the sandboxes that the node brings along; "": it brings none */
+	char replaces[ID_SIZE];             /* the node that its host was before; "": none */
 	UT_hash_handle hh;
 };
 
@@ -191,6 +193,8 @@ int registry_add_template(struct registry *registry, struct ops *ops, const char
 	const struct template_version **ret);
 int registry_add_revoked(struct registry *registry, struct ops *ops, const char *node,
 	const char *public_key, int64_t now_us);
+/* 0 or -ENOMEM; what was copied is to->labels' in both cases. */
+int registry_copy_labels(const struct sandbox_field *labels, size_t n, struct token_entry *to);
 void registry_put_token(struct ops *ops, const struct token_entry *token);
 void registry_remove_token(struct registry *registry, struct ops *ops, struct token_entry *token);
 void registry_remove_revoked(struct registry *registry, struct ops *ops, const char *node);
