@@ -23,6 +23,7 @@
 #include "agent/link-send.h"
 #include "agent/message.h"
 #include "agent/meters.h"
+#include "agent/owner.h"
 #include "agent/pidref.h"
 #include "agent/relay.h"
 #include "agent/routes.h"
@@ -251,6 +252,7 @@ static int make_supervisor(struct agent *agent, struct err *reterr)
 
 	sv_config_default(&config);
 	config.pauses = config.snapshots = true;
+	config.stops_on_revoke = !strcmp(options->on_revoke, "stop");
 	(void)snprintf(config.machine, sizeof(config.machine), "%s", agent->machine);
 	(void)snprintf(config.instance, sizeof(config.instance), "%s", agent->instance);
 	if (gethostname(config.hostname, sizeof(config.hostname) - 1) < 0)
@@ -393,11 +395,14 @@ static int load_state(struct agent *agent, struct err *reterr)
 		r = sandbox_net_open(agent, reterr);
 	if (r < 0)
 		return r;
+	owner_load(agent);
 	event.start.unreadable = err_is_set(&err) ? &err : NULL;
 	event.start.highest_epoch = agent->saved_epoch;
 	agent_feed(agent, &event);
 	r = meters_new(&agent->meters, agent, reterr);
-	return r < 0 ? r : host_new(&agent->host, agent, reterr);
+	if (r == 0)
+		r = host_new(&agent->host, agent, reterr);
+	return r < 0 ? r : owner_new(&agent->owner, agent, reterr);
 }
 
 static int read_identity(struct agent *agent, struct err *reterr)
@@ -452,6 +457,7 @@ static bool agent_deinit(struct agent *agent, struct event **events)
 	struct post *post;
 
 	/* first what may call back, then what is called */
+	owner_free(TAKE(agent->owner));
 	link_free(agent->link);
 	agent->link = NULL;
 	if (!worker_stop(agent->worker, STOP_USEC) || !worker_stop(agent->bulk, BULK_STOP_USEC)) {

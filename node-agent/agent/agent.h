@@ -26,6 +26,7 @@ struct image_collect;
 struct images;
 struct link;
 struct meters;
+struct owner;
 struct relay;
 struct resolver;
 struct routes;
@@ -77,6 +78,7 @@ struct agent {
 	struct link *link;
 	struct host *host;
 	struct meters *meters;
+	struct owner *owner;
 
 	struct supervisor *supervisor;
 	struct rng rng;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * croft-node status [-o json]: what this state directory says, read from its files: also true while
- * the agent is down, and never in its way.
+ * croft-node status [-o json], and list, its sandboxes alone: what this state directory says, read from its files: also true
+ * while the agent is down, and never in its way.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -11,6 +11,7 @@
 #include "agent/commands.h"
 #include "agent/identity.h"
 #include "agent/journal.h"
+#include "agent/owner.h"
 #include "agent/pidref.h"
 #include "base/fd.h"
 #include "wire/json.h"
@@ -61,14 +62,21 @@ static void add_sandbox(
 	(void)json_array_append_new(status->list, item);
 }
 
-static void print_table(const struct identity *identity, bool runs, const json_t *list)
+static void print_head(const struct identity *identity, bool runs, const struct owner_drain *drain)
+{
+	(void)printf("node      %s\npool      %s\nscheduler %s\nagent     %s\n", identity->node,
+		identity->pool, identity->scheduler.addresses[0], runs ? "running" : "stopped");
+	if (drain->drained)
+		(void)printf("drained   by its owner%s%s\n", *drain->why ? ": " : "", drain->why);
+	(void)printf("\n");
+}
+
+static void print_list(const json_t *list)
 {
 	const json_t *item;
 	size_t i;
 
-	(void)printf("node      %s\npool      %s\nscheduler %s\nagent     %s\n", identity->node,
-		identity->pool, identity->scheduler.addresses[0], runs ? "running" : "stopped");
-	(void)printf("\n%-22s %-12s %-5s %s\n", "SANDBOX", "STATE", "VM", "PID");
+	(void)printf("%-22s %-12s %-5s %s\n", "SANDBOX", "STATE", "VM", "PID");
 	json_array_foreach(list, i, item)(void) printf("%-22s %-12s %-5s %lld\n",
 		json_string_value(json_object_get(item, "sandbox")),
 		json_string_value(json_object_get(item, "state")),
@@ -76,19 +84,20 @@ static void print_table(const struct identity *identity, bool runs, const json_t
 		(long long)json_integer_value(json_object_get(item, "pid")));
 }
 
-int command_status(const struct agent_options *options, int argc, char **argv)
+static int show(const struct agent_options *options, int argc, char **argv, bool list_only)
 {
 	struct status status = { .as_json = argc == 4 && !strcmp(argv[2], "-o") &&
 					    !strcmp(argv[3], "json") };
 	struct identity identity;
+	struct owner_drain drain;
 	struct err err = ERR_NULL;
 	bool runs;
 
 	if (argc != 2 && !status.as_json) {
-		(void)fprintf(stderr, "usage: croft-node status [-o json]\n");
+		(void)fprintf(stderr, "usage: croft-node %s [-o json]\n", list_only ? "list" : "status");
 		return 2;
 	}
-	if (identity_read(options->state, &identity, &err) < 0)
+	if (identity_read(options->state, &identity, &err) < 0 || owner_drain_read(options->state, &drain, &err) < 0)
 		return command_failed(&err);
 	runs = state_is_locked(options->state);
 	status.list = json_array();
@@ -97,16 +106,28 @@ int command_status(const struct agent_options *options, int argc, char **argv)
 		return command_failed(&err);
 	}
 	if (status.as_json) {
-		json_t *all = json_pack("{s:s, s:s, s:s, s:b, s:O}", "node", identity.node, "pool",
+		json_t *all = list_only ? json_incref(status.list) : json_pack("{s:s, s:s, s:s, s:b, s:b, s:s, s:O}", "node", identity.node, "pool",
 			identity.pool, "scheduler", identity.scheduler.addresses[0], "agent_runs",
-			runs, "sandboxes", status.list);
+			runs, "drained", drain.drained, "drained_why", drain.why, "sandboxes", status.list);
 
 		(void)json_dumpf(all, stdout, JSON_INDENT(2));
 		(void)printf("\n");
 		json_decref(all);
 	} else {
-		print_table(&identity, runs, status.list);
+		if (!list_only)
+			print_head(&identity, runs, &drain);
+		print_list(status.list);
 	}
 	json_decref(status.list);
 	return 0;
+}
+
+int command_status(const struct agent_options *options, int argc, char **argv)
+{
+	return show(options, argc, argv, false);
+}
+
+int command_list(const struct agent_options *options, int argc, char **argv)
+{
+	return show(options, argc, argv, true);
 }

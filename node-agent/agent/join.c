@@ -273,7 +273,7 @@ static int prepare(const struct agent_options *options, struct identity *old,
 	if (r < 0)
 		return err_set_at(reterr, STAGE_HOST, FAIL_STATE_WRITE_FAILED, -r, "cannot become the owner of %s",
 			options->state);
-	if (identity_read(options->state, old, NULL) == 0 && !options->replace) {
+	if (identity_read(options->state, old, NULL) == 0 && !options->replace && !options->adopt) {
 		(void)err_set(reterr, FAIL_ALREADY_JOINED, EEXIST, "%s is node %s", options->state,
 			old->node);
 		err_add(reterr, "node", "%s", old->node);
@@ -311,6 +311,11 @@ int join(const struct agent_options *options, struct identity *ret, struct err *
 		memcpy(mine.pool, joining.pool, sizeof(mine.pool));
 		mine.scheduler = token.scheduler;
 		r = identity_write(options->state, &mine, reterr);
+	}
+	if (r == 0 && options->adopt) {
+		/* whom it obeyed so far is not this one; the scheduler raises its epoch where this is lost in a crash */
+		(void)snprintf(path, sizeof(path), "%.4000s/epoch", options->state);
+		(void)unlink(path);
 	}
 	if (r == 0 && *old.key_file && strcmp(old.key_file, mine.key_file) != 0) {
 		(void)snprintf(path, sizeof(path), "%.4000s/%s", options->state, old.key_file);

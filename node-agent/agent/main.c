@@ -16,11 +16,23 @@ struct command {
 };
 
 static const struct command commands[] = {
-	{ "join", "--token-file FILE", "Make this state directory a node of the token's pool.",
+	{ "join", "--token-file FILE [--replace | --adopt]",
+		"Make this state directory a node of the token's pool.",
 		command_join },
 	{ "run", "", "Run the agent until SIGTERM; sandboxes outlive it.", command_run },
 	{ "doctor", "[--fix] [-o json]", "Say what of this host keeps it from being a good node; --fix sets right what is safe.",
 		command_doctor },
+	{ "list", "[-o json]", "List the sandboxes that are here.", command_list },
+	{ "drain", "[--why TEXT] [--deadline 1h]", "Take no new sandbox, whatever a scheduler asks; end what runs at the deadline.",
+		command_drain },
+	{ "undrain", "", "Take sandboxes again.", command_undrain },
+	{ "stop", "ID... | --all", "End sandboxes that are here.", command_stop },
+	{ "export", "ID FILE", "Write a sandbox that runs or is paused to a file: memory, disk, image, recipe, results.", command_export },
+	{ "import", "FILE", "Unpack such a file as a snapshot of this node.", command_import },
+	{ "upgrade", "[--check] FILE...", "Install packages that the pinned release key signed and that are not older; sandboxes run on.",
+		command_upgrade },
+	{ "uninstall", "[--now]", "Take croft off this host: what runs, its packages, its state. --now: also where sandboxes run.",
+		command_uninstall },
 	{ "endpoints", "show | set ADDRESS...", "Show or set where the scheduler is: tcp://HOST:PORT, tls://HOST:PORT.",
 		command_endpoints },
 	{ "status", "[-o json]", "Show the node and its sandboxes from the files of its state.",
@@ -41,7 +53,7 @@ static int print_help(FILE *out, int status)
 {
 	(void)fprintf(out, "usage: croft-node COMMAND [OPTIONS]\n\n");
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-		(void)fprintf(out, "  croft-node %-9s %-22s %s\n", commands[i].name,
+		(void)fprintf(out, "  croft-node %-9s %-28s %s\n", commands[i].name,
 			commands[i].arguments, commands[i].help);
 	(void)fprintf(out,
 		"\noptions (each also CROFT_... in the environment and a key of node.conf, see croft-node(8)):\n");

@@ -32,8 +32,18 @@ static const struct config_option options_table[] = {
 	{ "", "token_file", CONFIG_STRING, AT(token_file), "", 0, 0, false, "join: the file with the join token." },
 	{ "", "replace", CONFIG_BOOL, AT(replace), "no", 0, 0, false,
 	  "join: give up the identity that this state directory holds." },
+	{ "", "adopt", CONFIG_BOOL, AT(adopt), "no", 0, 0, false,
+	  "join: to another scheduler, with what runs here; its token was made with --adopt." },
 	{ "", "fix", CONFIG_BOOL, AT(fix), "no", 0, 0, false,
 	  "doctor: set right what is safe to change, now and at each boot." },
+	{ "", "why", CONFIG_STRING, AT(why), "", 0, 0, false, "drain: the reason, which croft node info shows." },
+	{ "", "deadline", CONFIG_DURATION, AT(deadline), "0s", 0, 0, false,
+	  "drain: what still runs after so long is ended; 0s: nothing is." },
+	{ "", "all", CONFIG_BOOL, AT(all), "no", 0, 0, false, "stop: all sandboxes." },
+	{ "", "now", CONFIG_BOOL, AT(now), "no", 0, 0, false, "uninstall: also while sandboxes are here; they end." },
+	{ "", "check", CONFIG_BOOL, AT(check), "no", 0, 0, false, "upgrade: only say what of the packages is right." },
+	{ "upgrade", "key", CONFIG_STRING, AT(upgrade_key), "/etc/croft/release.pem", 0, 0, false,
+	  "Public Ed25519 key (PEM) of those whose packages croft-node upgrade takes." },
 	{ "vmm", "path", CONFIG_STRING, AT(vmm_path), "", 0, 0, false, "The VMM (croft-vmm beside croft-node)." },
 	{ "vmm", "kvm", CONFIG_STRING, AT(kvm_device), "/dev/kvm", 0, 0, false, "The device handed to the VMM." },
 	{ "vmm", "probe", CONFIG_BOOL, AT(kvm_probe), "yes", 0, 0, false,
@@ -84,6 +94,8 @@ static const struct config_option options_table[] = {
 	{ "link", "proxy_user", CONFIG_STRING, AT(link_proxy_user), "", 0, 0, false, "User at the proxy; empty: none." },
 	{ "link", "proxy_password_file", CONFIG_STRING, AT(link_proxy_password_file), "", 0, 0, false,
 	  "File with that user's password in its first line, which not everybody can read." },
+	{ "link", "on_revoke", CONFIG_STRING, AT(on_revoke), "keep", 0, 0, false,
+	  "When the scheduler says that this node was removed: keep: sandboxes run on until their timeouts; stop: they end." },
 	{ "gateway", "admin", CONFIG_STRING, AT(gateway_admin), "", 0, 0, false,
 	  "The gateway's admin socket (gateway-admin.sock in the run directory)." },
 	{ "gateway", "http", CONFIG_STRING, AT(gateway_http), "", 0, 0, false,
@@ -228,6 +240,9 @@ static int check(const struct agent_options *options, struct err *reterr)
 		if (*places[i].path != '/')
 			return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
 				"%s: \"%s\" is no absolute path", places[i].name, places[i].path);
+	if (strcmp(options->on_revoke, "keep") != 0 && strcmp(options->on_revoke, "stop") != 0)
+		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL, "link.on_revoke: \"%.40s\" is neither keep nor stop",
+			options->on_revoke);
 	r = check_run(options->run, reterr);
 	if (r == 0)
 		r = check_socket(options->gateway_admin, reterr);

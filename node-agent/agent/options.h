@@ -20,7 +20,15 @@ struct agent_options {
 	char *state, *cache, *run;
 	char *token_file; /* of `join` */
 	bool replace;     /* of `join` */
+	bool adopt;       /* likewise */
 	bool fix;         /* of `doctor` */
+	char *why;        /* of `drain` */
+	int64_t deadline; /* us; likewise */
+	bool all;         /* of `stop` */
+	bool now;         /* of `uninstall` */
+	bool check;       /* of `upgrade` */
+	char *upgrade_key;
+	char *on_revoke; /* keep, stop */
 	/* [vmm] */
 	char *vmm_path, *vmm_jail;
 	char *kvm_device;

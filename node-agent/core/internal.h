@@ -129,6 +129,8 @@ struct supervisor {
 	int64_t usage_due_usec, usage_sent_usec;
 	struct sv_counts counts;
 	struct err unreadable; /* the whole state directory */
+	struct err owner_drain; /* FAIL_NONE: its owner drains it not */
+	int64_t owner_deadline_usec; /* when what runs is ended for it */
 	bool started;
 	/* host */
 	struct sv_capacity capacity;
@@ -315,6 +317,12 @@ void sv_on_usage_saved(struct supervisor *sv);
 void sv_on_usage_ack(struct supervisor *sv, uint64_t number);
 void sv_usage_welcomed(struct supervisor *sv, bool takes_usage);
 void sv_usage_tick(struct supervisor *sv);
+
+/* ---- owner.c: what is asked on the node itself ---- */
+void sv_on_owner_drain(struct supervisor *sv, bool drained, const char *why, int64_t deadline_usec);
+void sv_on_owner_stop(struct supervisor *sv, const char *id); /* "": all */
+void sv_owner_revoked(struct supervisor *sv, const struct err *err); /* its owner wants that all end then */
+void sv_owner_tick(struct supervisor *sv);
 
 /* ---- canary.c ---- */
 bool sv_is_canary(const char *sandbox);

@@ -145,6 +145,8 @@ const struct err *sv_unable(const struct supervisor *sv)
 {
 	if (err_is_set(&sv->unreadable))
 		return &sv->unreadable;
+	if (err_is_set(&sv->owner_drain))
+		return &sv->owner_drain;
 	return err_is_set(&sv->capacity.unschedulable) ? &sv->capacity.unschedulable : sv_canary_verdict(sv);
 }
 
@@ -415,6 +417,8 @@ void sv_on_refused(struct supervisor *sv, const struct err *err)
 	case FAIL_SCHEDULER_SPLIT:
 		sv->welcomed = false;
 		sv_emit_event(sv, "session-refused", NULL, err);
+		if (err->code == FAIL_NODE_REVOKED && sv->config.stops_on_revoke)
+			sv_owner_revoked(sv, err);
 		(void)sv_emit(sv, SV_DO_RECONNECT, NULL);
 		return;
 	default:

@@ -19,7 +19,7 @@ int supervisor_new(struct supervisor **ret, const struct sv_config *config)
 	sv->config = *config;
 	TAILQ_INIT(&sv->graves_by_age);
 	TAILQ_INIT(&sv->accounts);
-	sv->usage_due_usec = NEVER;
+	sv->usage_due_usec = sv->owner_deadline_usec = NEVER;
 	sv_canary_init(sv);
 	r = reconcile_new(&sv->reconcile);
 	if (r < 0)
@@ -258,6 +258,7 @@ static void tick(struct supervisor *sv)
 		if (sandbox->deadline_usec <= sv->now.mono_usec)
 			sv_on_deadline(sv, sandbox);
 	}
+	sv_owner_tick(sv);
 	sv_canary_tick(sv);
 	sv_session_tick(sv);
 }
@@ -300,6 +301,18 @@ static void handle(struct supervisor *sv, const struct sv_event *event)
 	case SV_EV_USAGE_ACK:
 	case SV_EV_REFUSED:
 		on_message(sv, event);
+		return;
+	case SV_EV_OWNER_DRAIN:
+		sv_on_owner_drain(sv, event->owner.drained, event->owner.why, event->owner.deadline_usec);
+		return;
+	case SV_EV_OWNER_STOP:
+		sv_on_owner_stop(sv, event->sandbox);
+		return;
+	case SV_EV_OWNER_SNAPSHOT:
+		sv_on_snapshot(sv, event->take);
+		return;
+	case SV_EV_OWNER_DROP:
+		sv_on_drop_snapshot(sv, event->drop);
 		return;
 	case SV_EV_CAPACITY:
 		sv_on_capacity(sv, event->capacity);
@@ -350,7 +363,7 @@ static int64_t next_deadline(const struct supervisor *sv)
 
 	if (!sv->started || err_is_set(&sv->unreadable))
 		return next;
-	next = MIN(next, sv->canary.deadline_usec);
+	next = MIN(next, MIN(sv->owner_deadline_usec, sv->canary.deadline_usec));
 	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next)
 		next = MIN(next, MIN(sandbox->budget_deadline_usec, MIN(sandbox->deadline_usec, sandbox->snapshot_deadline_usec)));
 	return next;

@@ -77,6 +77,7 @@ struct sv_config {
 	int64_t pause_timeout_usec; /* 300 s: PAUSE_FAILED; until a snapshot is written, and until a VM that was not thaws */
 	int64_t keep_usec; /* 60 s: how long a failed start's disk waits for the next attempt; 0: not at all */
 	bool pauses; /* the shell can take snapshots and restore them: said in the hello */
+	bool stops_on_revoke; /* the scheduler says that the node was removed: sandboxes end; else they run to their timeouts */
 	bool snapshots; /* and keep them by themselves: likewise */
 	uint32_t part_size;        /* PART_MAX: sandboxes in one part of an inventory */
 	uint32_t graves_max; /* 4096: ended or refused (sandbox, generation) remembered in memory */
@@ -205,6 +206,12 @@ enum sv_event_type {
 	SV_EV_USAGE_ACK,  /* number */
 	SV_EV_REFUSED,    /* err: HELLO_NEEDED, NODE_ID_IN_USE, ... */
 
+	/* The node's owner, on the node itself. A drain that was asked for in an earlier life comes before START. */
+	SV_EV_OWNER_DRAIN, /* owner */
+	SV_EV_OWNER_STOP,  /* sandbox: to be ended; "": all */
+	SV_EV_OWNER_SNAPSHOT, /* take: of a running one, for the owner alone; no scheduler names it */
+	SV_EV_OWNER_DROP,  /* drop */
+
 	/* The host. Whenever it changed, and once right after START. */
 	SV_EV_CAPACITY, /* capacity */
 	SV_EV_USED,     /* used: what was read of VMs */
@@ -299,6 +306,11 @@ struct sv_event {
 		const struct lease_grant *lease;
 		const struct sv_usage_saved *saved;
 		uint64_t number;
+		struct {
+			bool drained;
+			const char *why;
+			int64_t deadline_usec; /* monotonic: then what runs is ended; 0: nothing is */
+		} owner;
 		struct {
 			const struct sv_reading *readings;
 			size_t n;

@@ -825,7 +825,8 @@ unsigned int rig_count_files(const char *path)
 	unsigned int n = 0;
 
 	while (dir && (entry = readdir(dir)))
-		n += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+		n += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+		     strcmp(entry->d_name, "owner.sock") != 0; /* the agent's own, as long as it runs */
 	if (dir)
 		(void)closedir(dir);
 	return n;

@@ -125,4 +125,4 @@ void rig_until(
 const struct stage_record *rig_stage(struct rig *rig, const char *sandbox, enum fail_stage stage);
 /* The sandbox's VMM in the kernel's list of processes; 0: none. */
 pid_t rig_find_vmm(struct rig *rig);
-unsigned int rig_count_files(const char *dir); /* without . and .. */
+unsigned int rig_count_files(const char *dir); /* without . and .. and the agent's own socket */
