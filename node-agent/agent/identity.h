@@ -69,7 +69,7 @@ struct join_token {
 int identity_read(const char *state, struct identity *ret, struct err *reterr);
 int identity_write(const char *state, const struct identity *identity, struct err *reterr);
 
-/* JOIN_TOKEN_INVALID naming the line, JOIN_TOKEN_EXPIRED. */
+/* JOIN_TOKEN_INVALID naming the line, JOIN_TOKEN_EXPIRED (`now_us` 0: whatever the clock says). */
 int join_token_read(const char *file, int64_t now_us, struct join_token *ret, struct err *reterr);
 
 /* The random id of the state directory; made at the first call. */

@@ -134,8 +134,12 @@ static void on_state(enum dealer_state state, void *user)
 	if (state == DEALER_UP) {
 		send_enroll(joining);
 	} else if (state == DEALER_REFUSED) {
-		(void)err_set(&joining->err, FAIL_NODE_KEY_UNKNOWN, EACCES,
-			"the scheduler does not know this token: it was removed, or is another scheduler's");
+		const struct join_token *token = joining->token;
+		bool is_late = token->expires_us != 0 && token->expires_us <= clock_realtime_usec();
+
+		(void)err_set(&joining->err, is_late ? FAIL_JOIN_TOKEN_EXPIRED : FAIL_NODE_KEY_UNKNOWN, EACCES,
+			"the scheduler does not know this token: it %s, or is another scheduler's",
+			is_late ? "expired" : "was removed");
 		err_add(&joining->err, "token", "%s", joining->token->id);
 		finish(joining);
 	} else if (state == DEALER_DOWN && transport_failure(joining->transport) && joining->to.n_addresses == 1 &&
@@ -261,7 +265,7 @@ static int prepare(const struct agent_options *options, struct identity *old,
 
 	if (!*options->token_file)
 		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL, "join needs --token-file FILE");
-	r = join_token_read(options->token_file, clock_realtime_usec(), token, reterr);
+	r = join_token_read(options->token_file, 0, token, reterr); /* its time is judged by the scheduler's clock, not by ours */
 	if (r < 0)
 		return r;
 	r = dir_make(options->state, 0700);

@@ -53,6 +53,26 @@ START_TEST(a_refused_token_is_told_by_its_name)
 }
 END_TEST
 
+/* A node whose clock says 2040 joins as one that says 1970: whether a token's time is over the scheduler knows. */
+START_TEST(a_node_s_own_clock_decides_nothing_about_a_token)
+{
+	static const char *const years[] = { "1970", "2020" };
+	CLEANUP_FREE char *token = NULL;
+	char text[2048], *year;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_write_token(&rig);
+	ck_assert_int_eq(file_read(rig.token, 4096, &token, NULL), 0);
+	year = strstr(token, "2099");
+	ck_assert_ptr_nonnull(year);
+	memcpy(year, years[_i], 4);
+	ck_assert_int_eq(file_replace(rig.token, token, strlen(token), 0600), 0);
+	ck_assert_msg(rig_command(&rig, "join", text, sizeof(text)) == 0, "%s", text);
+	rig_deinit(&rig);
+}
+END_TEST
+
 START_TEST(a_state_directory_is_one_node)
 {
 	static char replace[] = "--replace";
@@ -932,6 +952,7 @@ int main(void)
 	tcase_set_timeout(tcase, 120);
 	tcase_set_timeout(canary, 120);
 	tcase_add_loop_test(tcase, a_refused_token_is_told_by_its_name, 0, 3);
+	tcase_add_loop_test(tcase, a_node_s_own_clock_decides_nothing_about_a_token, 0, 2);
 	tcase_add_test(tcase, a_state_directory_is_one_node);
 	tcase_add_test(tcase, the_secret_key_is_the_owner_s_alone);
 	tcase_add_test(tcase, a_second_agent_on_the_same_state_is_refused);
