@@ -56,6 +56,7 @@ int sandbox_kill(struct cli *cli, const struct command *command, int argc, char 
 int sandbox_exec(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_network(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_budget(struct cli *cli, const struct command *command, int argc, char **argv);
+int sandbox_mark(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_pause(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_resume(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_snapshot(struct cli *cli, const struct command *command, int argc, char **argv);

@@ -156,6 +156,8 @@ const struct command commands_sandbox[] = {
 	{ "sandbox network", "[OPTION]... ID", "Replace what a running sandbox may reach; without options everything public.",
 		sandbox_network, NULL },
 	{ "sandbox budget", "[OPTION]... ID", "Replace what a sandbox may use; without options there is no limit.", sandbox_budget, NULL },
+	{ "sandbox mark", "ID accepted|rejected", "Say whether a sandbox's result was of use; croft usage shows what an accepted one costs.",
+		sandbox_mark, NULL },
 	{ "sandbox pause", "ID...", "Put sandboxes to sleep: memory and vCPUs are free, processes and disk are kept.", sandbox_pause,
 		NULL },
 	{ "sandbox resume", "[OPTION]... ID...", "Wake paused sandboxes where they were.", sandbox_resume, NULL },

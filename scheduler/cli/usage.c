@@ -81,6 +81,21 @@ static struct table *table_of(const json_t *records)
 	return table;
 }
 
+/* Nothing where nobody marks results. */
+static void print_results(const json_t *answer)
+{
+	const json_t *results = json_object_get(answer, "results"), *per = json_object_get(answer, "per_accepted");
+	char accepted[32], rejected[32], cpu[64], memory[64];
+
+	if (json_integer_value(json_object_get(results, "accepted")) + json_integer_value(json_object_get(results, "rejected")) == 0)
+		return;
+	(void)printf("results: %s accepted, %s rejected\n", text_of(results, "accepted", accepted, sizeof(accepted)),
+		text_of(results, "rejected", rejected, sizeof(rejected)));
+	if (json_is_object(per))
+		(void)printf("an accepted one costs %s CPU-seconds, %s GiB-seconds of memory\n", seconds(per, "cpu_s", 1, cpu, sizeof(cpu)),
+			seconds(per, "memory_gib_s", 1, memory, sizeof(memory)));
+}
+
 static void print_rest(const json_t *answer)
 {
 	const json_t *total = json_object_get(answer, "total"), *gaps = json_object_get(answer, "gaps");
@@ -90,6 +105,7 @@ static void print_rest(const json_t *answer)
 
 	(void)printf("together: %s CPU-seconds, %s GiB-seconds of memory\n", seconds(total, "cpu_s", 1, cpu, sizeof(cpu)),
 		seconds(total, "memory_gib_s", 1, memory, sizeof(memory)));
+	print_results(answer);
 	json_array_foreach(json_object_get(answer, "lost"), k, entry)
 		(void)printf("lost to failures of %s: %s s\n", text_of(entry, "owner", text, sizeof(text)),
 			seconds(entry, "lost_us", 1e6, lost, sizeof(lost)));

@@ -84,6 +84,9 @@ const struct api_route api_routes[] = {
 		"`cpu_s`, `gib_s` (GiB-seconds of memory), `egress_bytes`, `wall_s` (that it runs), each more than 0; `action` (\"kill\"; \"pause\")",
 		"204 when it is in force; of a paused sandbox when it is recorded, and in force when it wakes; 404. One that has used up its budget ends with the failure "
 		"BUDGET_EXCEEDED, or is paused and not woken (402 BUDGET_EXCEEDED) before it has a higher one; what it used is in `GET /v1/usage`" },
+	{ "PUT", "/v1/sandboxes/{id}/mark", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_mark,
+		"Says whether a sandbox's result was of use, while it lives or afterwards; said again, the later word holds.",
+		"`mark`: \"accepted\" or \"rejected\"", "204 when it is durable; 404. `GET /v1/usage` has what an accepted result costs" },
 	{ "POST", "/sandboxes/{id}/pause", BY_USERS, SCOPE_TENANT, API_JSON, api_sandbox_pause,
 		"Puts a running sandbox to sleep (E2B): its processes, memory and disk are kept on its node, its memory and vCPUs are free "
 		"for others; it counts against the quota of paused sandboxes and of kept disk.", "`memory`: true, optional",
@@ -183,7 +186,8 @@ const struct api_route api_routes[] = {
 		"`window` (`24h`, `30d`; whole hours of UTC; without it all that is kept), `sandbox pool node tenant`; `scope=all` for operators and planners: of all tenants that the key reaches",
 		"200 {`by from to`, `records`: [{`tenant sandbox accounts open running_us paused_us disk_us cpu_us egress_bytes uncounted_us spread_us cpu_s "
 		"memory_gib_s disk_gib_s as_of`}], or of an account `sandbox generation node pool tenant version began until over vcpus memory_mib disk_mib "
-		"running_us paused_us disk_us cpu_us egress_bytes uncounted_us lost_us cpu_s memory_gib_s disk_gib_s heard`, `total` of the same counters, `lost`: [{`owner lost_us components`}], "
+		"running_us paused_us disk_us cpu_us egress_bytes uncounted_us lost_us cpu_s memory_gib_s disk_gib_s heard`, `results` {`accepted rejected`}: sandboxes by their marks (`PUT /v1/sandboxes/{id}/mark`; in a window those marked in it), `per_accepted`: "
+		"`total` by the accepted ones, so what was rejected or has no mark is in it too (null: there are none, or rows are left out), `total` of the same counters, `lost`: [{`owner lost_us components`}], "
 		"`gaps` {`uncounted_us`: in which sandboxes may have run and nobody counted, at most, `spread_us`: running time whose hours are not known exactly, "
 		"`dropped`: records that nodes lost before they were told}, `oldest as_of more complete`}: `as_of` is up to when the one of those not over was counted that was "
 		"not heard of for longest (null: all are over); `complete` is false where the window begins before `oldest`, rows are left out (`more`: over 10,000) or records were "

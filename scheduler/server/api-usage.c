@@ -149,15 +149,35 @@ static json_t *view_lost(const struct server *server, json_t *lost)
 	return list;
 }
 
+/* What one accepted result cost: all that was used, for the rejected ones and those without a mark too. Null where there is none, or
+ * where not all was summed. */
+static json_t *view_per_accepted(const struct books_question *question, const json_t *total)
+{
+	json_t *per = json_object(), *value;
+	const char *name;
+
+	if (question->n_accepted == 0 || question->has_more) {
+		json_decref(per);
+		return json_null();
+	}
+	json_object_foreach((json_t *)(uintptr_t)total, name, value)
+		(void)json_object_set_new(per, name, json_real(json_number_value(value) / (double)question->n_accepted));
+	return per;
+}
+
 static json_t *view(const struct server *server, const struct books_question *question)
 {
 	static const char *const names[] = { "sandbox", "tenant", "account" };
 	const bool is_whole = !question->has_more && question->n_dropped == 0 &&
 			      (question->from_us == 0 || question->from_us >= question->oldest_us);
 
-	return json_pack("{s:s, s:o, s:o, s:O, s:o, s:o, s:{s:I, s:I, s:I}, s:o, s:o, s:b, s:b}", "by", names[question->by], "from",
+	json_t *total = view_total(question->rows);
+
+	return json_pack("{s:s, s:o, s:o, s:O, s:{s:I, s:I}, s:o, s:o, s:o, s:{s:I, s:I, s:I}, s:o, s:o, s:b, s:b}", "by", names[question->by], "from",
 		time_or_null(question->from_us / (3600 * USEC_PER_SEC) * (3600 * USEC_PER_SEC)), "to", time_or_null(question->to_us),
-		"records", question->rows, "total", view_total(question->rows), "lost", view_lost(server, question->lost), "gaps",
+		"records", question->rows, "results", "accepted",
+		(json_int_t)question->n_accepted, "rejected", (json_int_t)question->n_rejected, "per_accepted",
+		view_per_accepted(question, total), "total", total, "lost", view_lost(server, question->lost), "gaps",
 		"uncounted_us", sum_of(question->rows, "uncounted_us"), "spread_us", sum_of(question->rows, "spread_us"), "dropped",
 		(json_int_t)question->n_dropped, "oldest", time_or_null(question->oldest_us), "as_of",
 		time_or_null(question->as_of_us), "more", question->has_more, "complete", is_whole);

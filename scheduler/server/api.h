@@ -95,6 +95,7 @@ struct api_request {
 		void (*on_reply)(struct api_request *req, const struct fleet_reply *reply);
 	} wake; /* of api_sandbox_wake() */
 	bool is_answered;
+	bool is_accepted;             /* what api-mark.c was told */
 	bool is_audited;              /* the audit log has that it was asked for, or will */
 	enum fail_code failed;        /* with what it was answered */
 	char made[ID_NAME_MAX + 1];   /* id or name of what its answer is about; "": not known */
@@ -231,6 +232,7 @@ void api_sandbox_delete(struct api_request *req);
 void api_sandbox_delete_v1(struct api_request *req);
 void api_sandbox_timeout(struct api_request *req);
 void api_sandbox_budget(struct api_request *req);
+void api_sandbox_mark(struct api_request *req);
 void api_sandbox_network(struct api_request *req);
 void api_sandbox_pause(struct api_request *req);
 void api_sandbox_resume(struct api_request *req);

@@ -27,6 +27,7 @@
 
 LIST_HEAD(taking_list, taking);
 LIST_HEAD(question_list, books_question);
+LIST_HEAD(marking_list, marking);
 
 /* A node that tells of sandboxes which only it knows. */
 struct teller {
@@ -38,6 +39,7 @@ struct teller {
 struct books {
 	struct taking_list takings; /* with the thread */
 	struct question_list questions;
+	struct marking_list markings; /* with the thread */
 	struct server *server;
 	struct worker *worker;
 	struct event *timer;
@@ -344,7 +346,7 @@ static int read_of(struct books_question *question, const char *tenant)
 	const struct usage_filter filter = { tenant, question->sandbox, question->pool, question->node, question->from_us, question->to_us,
 		question->by == BOOKS_BY_SANDBOX, BOOKS_ROWS_MAX + 1 };
 	struct usage_db *db = question->books->db;
-	uint64_t n_dropped = 0;
+	uint64_t n_dropped = 0, n_accepted = 0, n_rejected = 0;
 	int r = question->by == BOOKS_BY_ACCOUNT ? usage_db_accounts(db, &filter, add_account, question, &question->err)
 						  : usage_db_sum(db, &filter, add_sums, question, &question->err);
 
@@ -352,6 +354,10 @@ static int read_of(struct books_question *question, const char *tenant)
 		r = usage_db_lost(db, &filter, add_lost, question, &question->err);
 	if (r == 0)
 		r = usage_db_dropped(db, &filter, &n_dropped, &question->err);
+	if (r == 0)
+		r = usage_db_marks(db, &filter, &n_accepted, &n_rejected, &question->err);
+	question->n_accepted += n_accepted;
+	question->n_rejected += n_rejected;
 	question->n_dropped = (uint64_t)books_add((json_int_t)question->n_dropped, (json_int_t)n_dropped);
 	return r;
 }
@@ -413,6 +419,55 @@ int books_ask(struct books *books, struct books_question *question, struct err *
 void books_forget(struct books_question *question)
 {
 	question->is_forgotten = true;
+}
+
+/* ---- results ---- */
+
+struct marking {
+	LIST_ENTRY(marking) link;
+	struct books *books;
+	char tenant[ID_NAME_MAX + 1], sandbox[ID_SIZE];
+	bool is_accepted;
+	int64_t when_us;
+	void (*done)(const struct err *err, void *user);
+	void *user;
+	struct err err;
+};
+
+static void work_mark(void *arg)
+{
+	struct marking *marking = arg;
+
+	(void)usage_db_mark(marking->books->db, marking->tenant, marking->sandbox, marking->is_accepted, marking->when_us, &marking->err);
+}
+
+static void done_mark(void *arg)
+{
+	struct marking *marking = arg;
+
+	LIST_REMOVE(marking, link);
+	marking->done(err_is_set(&marking->err) ? &marking->err : NULL, marking->user);
+	free(marking);
+}
+
+int books_mark(struct books *books, const char *tenant, const char *sandbox, bool is_accepted,
+	void (*done)(const struct err *err, void *user), void *user, struct err *reterr)
+{
+	struct marking *marking = calloc(1, sizeof(*marking));
+	int r;
+
+	if (!marking)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for a mark");
+	*marking = (struct marking){ .books = books, .is_accepted = is_accepted, .when_us = clock_realtime_usec(), .done = done, .user = user };
+	(void)snprintf(marking->tenant, sizeof(marking->tenant), "%s", tenant);
+	(void)snprintf(marking->sandbox, sizeof(marking->sandbox), "%s", sandbox);
+	LIST_INSERT_HEAD(&books->markings, marking, link);
+	r = worker_add(books->worker, work_mark, done_mark, marking, reterr);
+	if (r < 0) {
+		LIST_REMOVE(marking, link);
+		free(marking);
+	}
+	return r;
 }
 
 /* ---- life ---- */
@@ -486,6 +541,7 @@ int books_new(struct books **ret, struct server *server, struct err *reterr)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for usage");
 	LIST_INIT(&books->takings);
 	LIST_INIT(&books->questions);
+	LIST_INIT(&books->markings);
 	books->server = server;
 	r = open_db(books, reterr);
 	if (r == 0)
@@ -514,6 +570,12 @@ void books_free(struct books *books)
 	worker_free(books->worker); /* what waits there is not acknowledged: its node sends it again */
 	while (!LIST_EMPTY(&books->takings))
 		taking_free(LIST_FIRST(&books->takings));
+	while (!LIST_EMPTY(&books->markings)) { /* likewise */
+		struct marking *marking = LIST_FIRST(&books->markings);
+
+		(void)err_set(&marking->err, FAIL_SHUTTING_DOWN, ESHUTDOWN, "the scheduler is stopping");
+		done_mark(marking);
+	}
 	while (!LIST_EMPTY(&books->questions)) /* whoever asked is gone */
 		books_question_free(LIST_FIRST(&books->questions));
 	usage_db_close(books->db);

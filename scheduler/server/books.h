@@ -45,7 +45,7 @@ struct books_question {
 	json_t *rows;
 	bool has_more;
 	json_t *lost; /* {pool: {component: microseconds}}: whose it is says the pool's table */
-	uint64_t n_dropped;
+	uint64_t n_dropped, n_accepted, n_rejected;
 	int64_t oldest_us, as_of_us;
 	LIST_ENTRY(books_question) link;
 	struct books *books; /* NULL: not asked yet */
@@ -57,6 +57,10 @@ int books_ask(struct books *books, struct books_question *question, struct err *
 /* Whoever asked is gone: done() does not come. */
 void books_forget(struct books_question *question);
 void books_question_free(struct books_question *question);
+
+/* What its tenant says of a sandbox's result; done() comes on the loop when it is durable (`err` NULL) or is not. */
+int books_mark(struct books *books, const char *tenant, const char *sandbox, bool is_accepted,
+	void (*done)(const struct err *err, void *user), void *user, struct err *reterr);
 
 struct books_counts {
 	uint64_t records, repeated, failed, left_out;

@@ -15,7 +15,7 @@
 #define COUNTERS 6
 #define SQL_SIZE 4096
 
-enum statement { SQL_GET, SQL_PUT, SQL_HOUR, SQL_LOSS, SQL_LOSSES, SQL_PUT_DROPPED, SQL_PROOF, SQL_MAX_ };
+enum statement { SQL_GET, SQL_PUT, SQL_HOUR, SQL_LOSS, SQL_LOSSES, SQL_PUT_DROPPED, SQL_PROOF, SQL_MARK, SQL_MAX_ };
 
 #define COLUMNS                                                                                        \
 	"node, sandbox, generation, tenant, pool, version, began_us, until_us, vcpus, memory_mib, disk_mib, running_us, paused_us, " \
@@ -31,6 +31,7 @@ static const char *const statements[SQL_MAX_] = {
 	[SQL_LOSS] = "INSERT INTO loss VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE SET lost_us = lost_us + ?6",
 	[SQL_LOSSES] = "SELECT component, SUM(lost_us) FROM loss WHERE node = ?1 AND sandbox = ?2 AND generation = ?3 GROUP BY component",
 	[SQL_PROOF] = "SELECT 1 FROM account WHERE tenant = ?1 AND sandbox = ?2 LIMIT 1",
+	[SQL_MARK] = "INSERT OR REPLACE INTO mark VALUES (?1, ?2, ?3, ?4)",
 	[SQL_PUT_DROPPED] = "INSERT INTO dropped VALUES (?1, ?2) ON CONFLICT DO UPDATE SET n = max(n, ?2)",
 };
 
@@ -46,6 +47,8 @@ static const char schema[] =
 	"PRIMARY KEY (hour, tenant, node, sandbox, generation)) WITHOUT ROWID;"
 	"CREATE TABLE IF NOT EXISTS loss (hour INTEGER, node TEXT, sandbox TEXT, generation INTEGER, component TEXT, lost_us INTEGER, "
 	"PRIMARY KEY (node, sandbox, generation, component, hour)) WITHOUT ROWID;"
+	"CREATE TABLE IF NOT EXISTS mark (tenant TEXT, sandbox TEXT, is_accepted INTEGER, marked_us INTEGER, PRIMARY KEY (tenant, sandbox)) "
+	"WITHOUT ROWID;"
 	"CREATE TABLE IF NOT EXISTS dropped (node TEXT PRIMARY KEY, n INTEGER) WITHOUT ROWID; PRAGMA user_version = 1; COMMIT";
 
 struct usage_db {
@@ -509,6 +512,41 @@ int usage_db_dropped(struct usage_db *db, const struct usage_filter *filter, uin
 	return over(db, stmt, rc == SQLITE_ROW ? SQLITE_DONE : rc, reterr);
 }
 
+/* ---- results ---- */
+
+int usage_db_mark(struct usage_db *db, const char *tenant, const char *sandbox, bool is_accepted, int64_t when_us, struct err *reterr)
+{
+	sqlite3_stmt *stmt = db->prepared[SQL_MARK];
+
+	bind_text(stmt, 1, tenant);
+	bind_text(stmt, 2, sandbox);
+	(void)sqlite3_bind_int(stmt, 3, is_accepted);
+	(void)sqlite3_bind_int64(stmt, 4, when_us);
+	return run(db, SQL_MARK, reterr);
+}
+
+int usage_db_marks(struct usage_db *db, const struct usage_filter *filter, uint64_t *ret_accepted, uint64_t *ret_rejected,
+	struct err *reterr)
+{
+	const struct usage_filter all_time = { filter->tenant, filter->sandbox, filter->pool, filter->node, 0, 0, false, 1 };
+	char tail[192];
+	sqlite3_stmt *stmt;
+	int rc;
+
+	(void)snprintf(tail, sizeof(tail), "AND a.tenant = m.tenant AND a.sandbox = m.sandbox) AND m.marked_us >= %lld AND m.marked_us < %lld",
+		(long long)(filter->from_us / USAGE_HOURS_US * USAGE_HOURS_US),
+		filter->from_us > 0 ? (long long)filter->to_us : (long long)INT64_MAX);
+	stmt = ask(db, "SELECT COUNT(*), TOTAL(is_accepted) FROM mark m WHERE EXISTS (SELECT 1 FROM account a", "a", tail, &all_time, reterr);
+	if (!stmt)
+		return -EIO;
+	rc = sqlite3_step(stmt);
+	if (rc == SQLITE_ROW) {
+		*ret_accepted = count_of(stmt, 1);
+		*ret_rejected = count_of(stmt, 0) - *ret_accepted;
+	}
+	return over(db, stmt, rc == SQLITE_ROW ? SQLITE_DONE : rc, reterr);
+}
+
 /* ---- retention ---- */
 
 int usage_db_expire(struct usage_db *db, int64_t before_us, struct err *reterr)
@@ -518,8 +556,9 @@ int usage_db_expire(struct usage_db *db, int64_t before_us, struct err *reterr)
 	(void)snprintf(sql, sizeof(sql),
 		"DELETE FROM hour WHERE hour < %lld; DELETE FROM account WHERE (is_over = 1 AND until_us < %lld) OR heard_us < %lld; "
 		"DELETE FROM loss WHERE NOT EXISTS (SELECT 1 FROM account a WHERE a.node = loss.node AND a.sandbox = loss.sandbox AND "
-		"a.generation = loss.generation)",
-		(long long)(before_us / USAGE_HOURS_US), (long long)before_us, (long long)before_us);
+		"a.generation = loss.generation); "
+		"DELETE FROM mark WHERE marked_us < %lld",
+		(long long)(before_us / USAGE_HOURS_US), (long long)before_us, (long long)before_us, (long long)before_us);
 	return exec(db, sql, reterr);
 }
 

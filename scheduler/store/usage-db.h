@@ -69,6 +69,11 @@ int usage_db_lost(struct usage_db *db, const struct usage_filter *filter,
 /* Each account, whole, in order of sandbox and generation. */
 int usage_db_accounts(struct usage_db *db, const struct usage_filter *filter,
 	void (*each)(const struct usage_account *account, void *user), void *user, struct err *reterr);
+/* What its tenant says of a sandbox's result; said again, the later word holds. */
+int usage_db_mark(struct usage_db *db, const char *tenant, const char *sandbox, bool is_accepted, int64_t when_us, struct err *reterr);
+/* Marks of sandboxes that have an account which the filter takes; its time is that of the marks. */
+int usage_db_marks(struct usage_db *db, const struct usage_filter *filter, uint64_t *ret_accepted, uint64_t *ret_rejected,
+	struct err *reterr);
 /* Of the nodes that have an account which the filter takes. */
 int usage_db_dropped(struct usage_db *db, const struct usage_filter *filter, uint64_t *ret, struct err *reterr);
 

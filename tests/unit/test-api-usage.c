@@ -325,6 +325,84 @@ START_TEST(a_budget_that_is_none_is_named)
 }
 END_TEST
 
+/* ---- results ---- */
+
+static void mark(const char *key, const char *id, const char *body, int status, const char *code)
+{
+	rig_expect_id(&rig, "PUT", "/v1/sandboxes/*/mark", id, key, body, status, code);
+}
+
+static void check_results(const char *key, const char *query, json_int_t accepted, json_int_t rejected, double cpu_s)
+{
+	struct answer answer = ask(key, query);
+	const json_t *results = json_object_get(answer.json, "results"), *per = json_object_get(answer.json, "per_accepted");
+
+	ck_assert_int_eq(json_integer_value(json_object_get(results, "accepted")), accepted);
+	ck_assert_int_eq(json_integer_value(json_object_get(results, "rejected")), rejected);
+	if (accepted > 0)
+		ck_assert_double_eq_tol(json_number_value(json_object_get(per, "cpu_s")), cpu_s, 1e-6);
+	else
+		ck_assert(json_is_null(per));
+	answer_free(&answer);
+}
+
+START_TEST(what_an_accepted_result_costs)
+{
+	struct usage_record record = used(1, 60 * SEC);
+	char first[ID_SIZE], query[64];
+
+	tell(&record, 1, 0);
+	check_results(rig.keys.tenant, "", 0, 0, 0);
+	mark(rig.keys.tenant, sandbox, "{\"mark\":\"accepted\"}", 204, NULL);
+	mark(rig.keys.tenant, sandbox, "{\"mark\":\"accepted\"}", 204, NULL); /* once */
+	check_results(rig.keys.tenant, "", 1, 0, 15);
+	memcpy(first, sandbox, sizeof(first));
+	rig_create(&rig, &node, "{\"vcpus\":1}", sandbox);
+	record = used(1, 120 * SEC);
+	tell(&record, 1, 0);
+	check_results(rig.keys.tenant, "", 1, 0, 45); /* what has no mark is paid for too */
+	mark(rig.keys.tenant, sandbox, "{\"mark\":\"rejected\"}", 204, NULL);
+	check_results(rig.keys.tenant, "", 1, 1, 45);
+	check_results(rig.keys.tenant, "?window=24h", 1, 1, 45);
+	(void)snprintf(query, sizeof(query), "?sandbox=%s", first);
+	check_results(rig.keys.tenant, query, 1, 0, 15);
+	rig_expect_id(&rig, "DELETE", "/v1/sandboxes/*", sandbox, rig.keys.tenant, NULL, 204, NULL);
+	for (int i = 0; i < 500 && shell_held(rig.server->shell); i++)
+		loop_for(rig.base, 5);
+	node_report(&node, REPORT_ENDED);
+	loop_for(rig.base, 100);
+	mark(rig.stranger, sandbox, "{\"mark\":\"rejected\"}", 404, "SANDBOX_NOT_FOUND");
+	mark(rig.sibling, sandbox, "{\"mark\":\"rejected\"}", 404, "SANDBOX_NOT_FOUND");
+	mark(rig.keys.tenant, sandbox, "{\"mark\":\"accepted\"}", 204, NULL); /* it has ended, and another word holds */
+	check_results(rig.keys.tenant, "", 2, 0, 22.5);
+	check_results(rig.keys.tenant, "?by=tenant", 2, 0, 22.5);
+	rig_stop(&rig);
+	node_close(&node);
+	rig_start(&rig);
+	check_results(rig.keys.tenant, "", 2, 0, 22.5);
+	mark(rig.keys.tenant, first, "{\"mark\":\"rejected\"}", 204, NULL);
+	check_results(rig.keys.tenant, "", 1, 1, 45);
+}
+END_TEST
+
+START_TEST(nobody_marks_what_is_another_s)
+{
+	static const char *const bodies[] = { "{}", "{\"mark\":\"good\"}", "{\"mark\":1}", "{\"mark\":null}" };
+	struct usage_record record = used(1, 60 * SEC);
+
+	tell(&record, 1, 0);
+	mark(rig.stranger, sandbox, "{\"mark\":\"rejected\"}", 404, "SANDBOX_NOT_FOUND");
+	mark(rig.sibling, sandbox, "{\"mark\":\"rejected\"}", 404, "SANDBOX_NOT_FOUND");
+	mark(rig.keys.tenant, "i0000000000000000000z", "{\"mark\":\"rejected\"}", 404, "SANDBOX_NOT_FOUND");
+	for (size_t i = 0; i < ARRAY_LEN(bodies); i++)
+		mark(rig.keys.tenant, sandbox, bodies[i], 400, "INVALID_ARGUMENT");
+	check_results(rig.keys.provider, "?scope=all", 0, 0, 0);
+	mark(rig.keys.tenant, sandbox, "{\"mark\":\"accepted\"}", 204, NULL);
+	check_results(rig.keys.provider, "?scope=all", 1, 0, 15);
+	check_results(rig.sibling, "", 0, 0, 0);
+}
+END_TEST
+
 START_TEST(what_is_wrong_is_named)
 {
 	rig_expect(&rig, "GET", "/v1/usage?by=nothing", rig.keys.tenant, NULL, 400, "INVALID_ARGUMENT");
@@ -350,6 +428,8 @@ int main(void)
 	tcase_add_test(tcase, a_node_in_a_hurry_takes_no_other_s_turn);
 	tcase_add_test(tcase, one_customer_does_not_ask_all_the_questions);
 	tcase_add_test(tcase, lost_time_has_its_owner);
+	tcase_add_test(tcase, what_an_accepted_result_costs);
+	tcase_add_test(tcase, nobody_marks_what_is_another_s);
 	tcase_add_test(tcase, what_is_wrong_is_named);
 	tcase_add_test(tcase, a_budget_that_is_none_is_named);
 	suite_add_tcase(suite, tcase);

@@ -69,6 +69,7 @@ static const char *body_of(const struct api_route *route)
 	static const struct {
 		const char *end, *body;
 	} bodies[] = { { "/timeout", "{\"timeout\":9}" }, { "/connect", "{\"timeout\":9}" },
+		{ "/mark", "{\"mark\":\"rejected\"}" },
 		{ "sandboxes", "{\"pool\":\"acme\"}" },
 		{ "explain", "{\"pool\":\"acme\",\"tenant\":\"acme\"}" },
 		{ "tokens", "{\"pool\":\"acme\"}" },
