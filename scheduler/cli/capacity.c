@@ -17,7 +17,8 @@ struct wish {
 	uint64_t if_nodes, if_node_cpus, if_node_memory_mib, if_node_disk_mib, if_node_sandboxes;
 };
 
-static void put_labels(FILE *to, json_t *labels)
+/* "a=b,c=d", the caller's; NULL for none. */
+static char *text_of_labels(json_t *labels)
 {
 	char *text = NULL;
 	const char *key;
@@ -26,46 +27,41 @@ static void put_labels(FILE *to, json_t *labels)
 	FILE *list = labels ? open_memstream(&text, &size) : NULL;
 
 	if (!list)
-		return;
+		return NULL;
 	json_object_foreach(labels, key, value)
 		(void) fprintf(list, "%s%s=%s", ftell(list) > 0 ? "," : "", key, json_string_value(value));
-	if (fclose(list) == 0)
-		query_put(to, "labels", text);
-	free(text);
+	(void) fclose(list);
+	return text;
 }
 
 /* The caller's; NULL when memory is short. */
 static char *query_of(const struct wish *wish)
 {
-	char *text = NULL;
-	size_t size;
-	FILE *to = open_memstream(&text, &size);
+	char *labels = text_of_labels(wish->labels), *query;
+	const struct query_item items[] = {
+		{ .name = "pool", .text = wish->pool },
+		{ .name = "template", .text = wish->template_name },
+		{ .name = "tenant", .text = wish->tenant },
+		{ .name = "region", .text = wish->region },
+		{ .name = "cpuClass", .text = wish->cpu_class },
+		{ .name = "labels", .text = labels },
+		{ .name = "vcpus", .number = wish->vcpus },
+		{ .name = "memoryMB", .number = wish->memory_mib },
+		{ .name = "diskSizeMB", .number = wish->disk_mib },
+		{ .name = "if_vcpus", .number = wish->if_vcpus },
+		{ .name = "if_memoryMB", .number = wish->if_memory_mib },
+		{ .name = "if_diskSizeMB", .number = wish->if_disk_mib },
+		{ .name = "if_overcommit", .number = wish->if_overcommit },
+		{ .name = "if_nodes", .number = wish->if_nodes },
+		{ .name = "if_node_cpus", .number = wish->if_node_cpus },
+		{ .name = "if_node_memoryMB", .number = wish->if_node_memory_mib },
+		{ .name = "if_node_diskMB", .number = wish->if_node_disk_mib },
+		{ .name = "if_node_sandboxes", .number = wish->if_node_sandboxes },
+	};
 
-	if (!to)
-		return NULL;
-	query_put(to, "pool", wish->pool);
-	query_put(to, "template", wish->template_name);
-	query_put(to, "tenant", wish->tenant);
-	query_put(to, "region", wish->region);
-	query_put(to, "cpuClass", wish->cpu_class);
-	put_labels(to, wish->labels);
-	query_put_number(to, "vcpus", wish->vcpus, "");
-	query_put_number(to, "memoryMB", wish->memory_mib, "");
-	query_put_number(to, "diskSizeMB", wish->disk_mib, "");
-	query_put_number(to, "if_vcpus", wish->if_vcpus, "");
-	query_put_number(to, "if_memoryMB", wish->if_memory_mib, "");
-	query_put_number(to, "if_diskSizeMB", wish->if_disk_mib, "");
-	query_put_number(to, "if_overcommit", wish->if_overcommit, "");
-	query_put_number(to, "if_nodes", wish->if_nodes, "");
-	query_put_number(to, "if_node_cpus", wish->if_node_cpus, "");
-	query_put_number(to, "if_node_memoryMB", wish->if_node_memory_mib, "");
-	query_put_number(to, "if_node_diskMB", wish->if_node_disk_mib, "");
-	query_put_number(to, "if_node_sandboxes", wish->if_node_sandboxes, "");
-	if (fclose(to) != 0) {
-		free(text);
-		return NULL;
-	}
-	return text;
+	query = query_new("", items, ARRAY_LEN(items));
+	free(labels);
+	return query;
 }
 
 static struct table *table_of(const json_t *pools, bool has_if)

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The query of a request, written to a stream: "&name=value" each.
+ * The query of a request, from a table of its members.
  */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
-/* Escaped; nothing for NULL. */
-void query_put(FILE *to, const char *name, const char *value);
-/* Nothing for 0. */
-void query_put_number(FILE *to, const char *name, uint64_t value, const char *unit);
+/* Text, or a number with its unit. What is NULL, and 0, is left out. */
+struct query_item {
+	const char *name, *text;
+	uint64_t number;
+	const char *unit;
+};
+
+/* `first` ("scope=own"), and the members as "&name=value", escaped. The caller's; NULL when memory is short. */
+char *query_new(const char *first, const struct query_item *items, size_t n);

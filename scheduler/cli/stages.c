@@ -20,28 +20,20 @@ struct wish {
 /* The caller's; NULL when memory is short. */
 static char *query_of(const struct wish *wish)
 {
-	char *text = NULL;
-	size_t size;
-	FILE *to = open_memstream(&text, &size);
+	const struct query_item items[] = {
+		{ .name = "window", .number = (uint64_t)wish->window_us / 1000, .unit = "ms" },
+		{ .name = "vcpus", .number = wish->vcpus },
+		{ .name = "memoryMB", .number = wish->memory_mib },
+		{ .name = "pool", .text = wish->pool },
+		{ .name = "node", .text = wish->node },
+		{ .name = "template", .text = wish->template_name },
+		{ .name = "version", .text = wish->version },
+		{ .name = "region", .text = wish->region },
+		{ .name = "tenant", .text = wish->tenant },
+		{ .name = "what_if", .text = wish->what_if },
+	};
 
-	if (!to)
-		return NULL;
-	(void) fprintf(to, "scope=%s", wish->all ? "all" : "own");
-	query_put_number(to, "window", (uint64_t) wish->window_us / 1000, "ms");
-	query_put_number(to, "vcpus", wish->vcpus, "");
-	query_put_number(to, "memoryMB", wish->memory_mib, "");
-	query_put(to, "pool", wish->pool);
-	query_put(to, "node", wish->node);
-	query_put(to, "template", wish->template_name);
-	query_put(to, "version", wish->version);
-	query_put(to, "region", wish->region);
-	query_put(to, "tenant", wish->tenant);
-	query_put(to, "what_if", wish->what_if);
-	if (fclose(to) != 0) {
-		free(text);
-		return NULL;
-	}
-	return text;
+	return query_new(wish->all ? "scope=all" : "scope=own", items, ARRAY_LEN(items));
 }
 
 /* "0.6667", "-" where nothing is known. */

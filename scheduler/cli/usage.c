@@ -21,24 +21,16 @@ struct wish {
 /* The caller's; NULL when memory is short. */
 static char *query_of(const struct wish *wish)
 {
-	char *text = NULL;
-	size_t size;
-	FILE *to = open_memstream(&text, &size);
+	const struct query_item items[] = {
+		{ .name = "window", .number = (uint64_t)wish->since_us / 1000, .unit = "ms" },
+		{ .name = "by", .text = wish->by },
+		{ .name = "sandbox", .text = wish->sandbox },
+		{ .name = "pool", .text = wish->pool },
+		{ .name = "node", .text = wish->node },
+		{ .name = "tenant", .text = wish->tenant },
+	};
 
-	if (!to)
-		return NULL;
-	(void)fprintf(to, "scope=%s", wish->all ? "all" : "own");
-	query_put_number(to, "window", (uint64_t)wish->since_us / 1000, "ms");
-	query_put(to, "by", wish->by);
-	query_put(to, "sandbox", wish->sandbox);
-	query_put(to, "pool", wish->pool);
-	query_put(to, "node", wish->node);
-	query_put(to, "tenant", wish->tenant);
-	if (fclose(to) != 0) {
-		free(text);
-		return NULL;
-	}
-	return text;
+	return query_new(wish->all ? "scope=all" : "scope=own", items, ARRAY_LEN(items));
 }
 
 static int get(struct cli *cli, const struct wish *wish, json_t **ret, struct failure *failure)
