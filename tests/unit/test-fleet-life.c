@@ -873,6 +873,8 @@ int main(void)
 	tcase_add_test(tc, test_a_policy_is_recorded_when_its_node_has_it);
 	tcase_add_test(tc, test_the_record_wins_over_its_node);
 	tcase_add_test(tc, test_a_restore_takes_the_policy_of_the_node);
+	tcase_add_test(tc, test_an_end_answers_who_waits_for_a_change);
+	tcase_add_test(tc, test_events_are_bounded);
 	tcase_add_loop_test(tc, test_an_inventory_takes_nothing_from_another_node, 0, 2);
 	tcase_add_test(tc, test_a_state_that_is_not_known_keeps_the_sandbox);
 	tcase_add_loop_test(tc, test_a_cpu_class_is_what_the_node_says, 0, 2);

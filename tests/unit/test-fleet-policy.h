@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A part of test-fleet-life.c, and of nothing else: network policies and budgets, recorded and at the node.
+ * A part of test-fleet-life.c, and of nothing else: network policies and budgets, recorded and at the node, and what is told of
+ * a sandbox besides.
  */
 #pragma once
 
@@ -158,6 +159,51 @@ START_TEST(test_the_record_wins_over_its_node)
 	for (int i = 0; i < 25 && n_sent(SEND_NETWORK, operation) == 0; i++)
 		later(1 * USEC_PER_SEC);
 	ck_assert_uint_eq(n_sent(SEND_NETWORK, operation), 1); /* but it is */
+}
+END_TEST
+
+START_TEST(test_an_end_answers_who_waits_for_a_change)
+{
+	struct fleet_event event = { .type = FLEET_DESTROY };
+	unsigned int n = 0;
+
+	run_one();
+	ask_network("9.9.9.9");
+	event.destroy.request = 78;
+	event.destroy.sandbox = rig.id;
+	event.destroy.reason = END_REQUEST;
+	feed(event);
+	for (size_t i = 0; i < rig.out.n_replies; i++)
+		n += rig.out.replies[i].request == 77 && rig.out.replies[i].err.code == FAIL_SANDBOX_GONE;
+	ck_assert_uint_eq(n, 1);
+}
+END_TEST
+
+/* The oldest make room for what happened last. */
+START_TEST(test_events_are_bounded)
+{
+	int64_t began;
+
+	run_one();
+	began = rig.now.real_usec;
+	for (int i = 0; i < SANDBOX_EVENTS_MAX + 3; i++) {
+		struct fleet_event drain = of_node(FLEET_NODE_FACT, rig.node);
+
+		drain.fact.fact = NODE_DRAINING;
+		drain.fact.who = drain.fact.why = "somebody";
+		drain.fact.set = true;
+		drain.fact.until_us = rig.now.real_usec + 3600 * USEC_PER_SEC;
+		feed(drain);
+		drain.fact.set = false;
+		feed(drain);
+		later(1000);
+	}
+	ck_assert_uint_eq(rig.saved.n_events, SANDBOX_EVENTS_MAX);
+	ck_assert_int_eq(rig.saved.events[0].when_us, began + 3 * 1000);
+	for (size_t i = 0; i < rig.saved.n_events; i++) {
+		ck_assert_str_eq(rig.saved.events[i].name, "NODE_DRAIN");
+		ck_assert(i == 0 || rig.saved.events[i].when_us > rig.saved.events[i - 1].when_us);
+	}
 }
 END_TEST
 

@@ -195,7 +195,8 @@ static void create(const char *claim, uint64_t memory_mib)
 		.tenant = "tenant",
 		.pool = POOL,
 		.spec = spec,
-		.claim = claim };
+		.claim = claim,
+		.template_alias = "as-it-was-called" };
 
 	ck_assert_int_eq(spec_add_env(spec, "A", "b"), 0);
 	spec->timeout_s = 60;
@@ -305,6 +306,7 @@ START_TEST(test_a_claim_is_the_same_vm_under_the_next_generation)
 	ck_assert_str_eq(rig.id, id);
 	ck_assert_int_eq(fleet_sandbox_get(rig.fleet, id, &record, NULL), 0);
 	ck_assert_str_eq(record.tenant, "tenant");
+	ck_assert_str_eq(record.template_alias, "as-it-was-called");
 	ck_assert_uint_eq(record.spec->n_env, 1);
 	ck_assert_int_gt(record.ends_us, 0);
 	sandbox_record_deinit(&record);
