@@ -281,6 +281,7 @@ END_TEST
 
 START_TEST(test_revoked_tenants_and_customers)
 {
+	char another[API_KEY_SIZE];
 	struct rig rig;
 	struct answer answer;
 	char tenant[API_KEY_SIZE], second[API_KEY_SIZE], path[64], id[32];
@@ -310,6 +311,9 @@ START_TEST(test_revoked_tenants_and_customers)
 	answer_free(&answer);
 	(void)snprintf(path, sizeof(path), "/v1/keys/%s", id);
 	rig_expect(&rig, "DELETE", path, rig.keys.provider, NULL, 409, "CONFLICT");
+	make_key(&rig, rig.keys.provider, "{\"role\":\"provider-operator\"}", another); /* with another one it goes */
+	rig_expect(&rig, "DELETE", path, another, NULL, 204, NULL);
+	rig_expect(&rig, "GET", "/v1/whoami", rig.keys.provider, NULL, 401, "UNAUTHENTICATED");
 	rig_close(&rig);
 }
 END_TEST
