@@ -287,7 +287,8 @@ int memory_freeze(struct memory *memory, struct err *reterr)
 	if (!memory->is_private)
 		return seal_file(memory, reterr);
 	if (memory->pagemap_fd < 0)
-		return fail(reterr, "nothing says which pages the guest wrote: the jail could not open pagemap", -ENOTSUP);
+		return err_set(reterr, FAIL_FORK_UNSUPPORTED, ENOTSUP,
+			"nothing says which pages the guest wrote: the jail could not open pagemap");
 	r = pages_init(&pages, memory->size / PAGES_SIZE);
 	if (r == 0)
 		r = add_private(memory, &pages);

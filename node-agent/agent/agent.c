@@ -16,6 +16,7 @@
 
 #include "agent/calls.h"
 #include "agent/cpu-class.h"
+#include "agent/forks.h"
 #include "agent/host.h"
 #include "agent/image-collect.h"
 #include "agent/images.h"
@@ -151,6 +152,11 @@ static void feed_post(struct agent *agent, struct post *post)
 		event.guest.boot_id = post->boot_id;
 		event.guest.lease_left_ms = post->lease_left_ms;
 		event.guest.err = err;
+		break;
+	case SV_EV_SNAPSHOT_TAKEN:
+		event.taken.frozen = &post->frozen;
+		event.taken.size_mib = post->snapshot.size_mib;
+		event.taken.err = err;
 		break;
 	case SV_EV_SNAPSHOT_KEPT:
 		event.kept.info = &post->snapshot;
@@ -471,6 +477,7 @@ static bool agent_deinit(struct agent *agent, struct event **events)
 	sandbox_net_close(agent);
 	if (agent->sandboxes)
 		sandbox_free_all(agent);
+	forks_free(&agent->forks);
 	perform_free(agent);
 	images_free(agent->images);
 	image_collect_free(agent->collect);

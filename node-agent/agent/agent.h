@@ -25,6 +25,7 @@ struct host;
 struct image_collect;
 struct images;
 struct link;
+struct live_fork;
 struct meters;
 struct owner;
 struct relay;
@@ -50,7 +51,8 @@ struct post {
 	enum sv_exit exit_reason;   /* VMM_EXITED */
 	int exit_signal;
 	bool reached_userspace;
-	struct snapshot_info snapshot; /* SNAPSHOT_KEPT; SNAPSHOT_DROPPED: its id */
+	struct snapshot_info snapshot; /* SNAPSHOT_KEPT; SNAPSHOT_DROPPED: its id; SNAPSHOT_TAKEN: its size */
+	struct sv_frozen_list frozen;  /* SNAPSHOT_TAKEN */
 	bool answer;                   /* SNAPSHOT_DROPPED */
 	struct sv_reading reading;     /* USED */
 };
@@ -80,6 +82,7 @@ struct agent {
 	struct meters *meters;
 	struct owner *owner;
 
+	struct live_fork *forks; /* uthash, forks.h */
 	struct supervisor *supervisor;
 	struct rng rng;
 	struct sv_actions actions;

@@ -88,6 +88,26 @@ static int encode_stages(const struct sv_journal *journal, Croft__JournalRecord 
 	return 0;
 }
 
+static int encode_frozen(const struct sv_journal *journal, Croft__JournalRecord *record)
+{
+	const struct sv_frozen_list *list = &journal->frozen;
+
+	record->frozen = list->n ? calloc(list->n, sizeof(*record->frozen)) : NULL;
+	if (list->n && !record->frozen)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < list->n; i++) {
+		Croft__FrozenMemory *to = record->frozen[i] = malloc(sizeof(*to));
+
+		if (!to)
+			return -ENOMEM;
+		croft__frozen_memory__init(to);
+		to->file = list->items[i].file;
+		to->mib = list->items[i].mib;
+		record->n_frozen++;
+	}
+	return 0;
+}
+
 int journal_pack(const struct sv_journal *journal, uint8_t **ret, size_t *ret_size)
 {
 	CLEANUP(free_recordp) Croft__JournalRecord *record = malloc(sizeof(*record));
@@ -109,7 +129,7 @@ int journal_pack(const struct sv_journal *journal, uint8_t **ret, size_t *ret_si
 	record->update_number = journal->update_number;
 	record->waking = journal->is_waking;
 	record->snapshotting = journal->is_snapshotting;
-	if (encode_texts(journal, record) < 0 || encode_stages(journal, record) < 0)
+	if (encode_texts(journal, record) < 0 || encode_stages(journal, record) < 0 || encode_frozen(journal, record) < 0)
 		return -ENOMEM;
 	if (journal->spec && !(record->spec = spec_encode(journal->spec)))
 		return -ENOMEM;
@@ -161,6 +181,9 @@ static int decode(const Croft__JournalRecord *record, struct sv_journal *ret, st
 	ret->update_number = record->update_number;
 	ret->is_waking = record->waking;
 	ret->is_snapshotting = record->snapshotting;
+	for (size_t i = 0; i < record->n_frozen && ret->frozen.n < SV_FROZEN_MAX; i++)
+		ret->frozen.items[ret->frozen.n++] =
+			(struct sv_frozen){ .file = record->frozen[i]->file, .mib = record->frozen[i]->mib };
 	ret->state = sv_state_by_name(record->state);
 	ret->end_reason = end_reason_by_name(record->end_reason);
 	if (ret->state == SV_STATE_MAX_)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/evidence.h"
+#include "agent/forks.h"
 #include "agent/guest.h"
 #include "agent/hello.h"
 #include "agent/images.h"
@@ -68,7 +69,8 @@ struct file_job {
 	const char *state;
 	const char *cache; /* of disk templates */
 	uint64_t disk_mib;
-	char snapshot[ID_SIZE]; /* of which the disk is made */
+	char snapshot[ID_SIZE]; /* of which the disk is made, */
+	bool is_of_fork;        /* and which is never finished, for it is a fork's own */
 	int big[BIG_FILES]; /* removed, and held open until the bulk thread has time for their blocks */
 	size_t n_big;
 	struct err err;
@@ -146,6 +148,7 @@ static void start_file_job(struct sandbox *sandbox, enum sv_event_type result, v
 		if (spec) {
 			job->disk_mib = spec->disk_mib;
 			memcpy(job->snapshot, spec->snapshot, sizeof(job->snapshot));
+			job->is_of_fork = forks_find(sandbox->agent->forks, spec->snapshot) != NULL;
 		}
 		job->cache = sandbox->agent->options->cache;
 		job->state = sandbox->agent->options->state;
@@ -194,7 +197,7 @@ static void act_copy_disk(struct file_job *job)
 {
 	CLEANUP_FD int from = -1, to = -1;
 	char path[PATH_MAX], dir[PATH_MAX];
-	int r = snapshot_dir(job->state, job->snapshot, false, dir);
+	int r = snapshot_dir(job->state, job->snapshot, job->is_of_fork, dir);
 
 	(void)snprintf(path, sizeof(path), "%.4000s/" DISK_NAME, dir);
 	from = r < 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -299,6 +302,7 @@ static void start_vmm(struct sandbox *sandbox, const struct sv_action *action)
 		.cmdline = options->cmdline,
 		.snapshot_state = state,
 		.snapshot_memory = memory,
+		.fork = action->restore && !action->restore_own ? forks_find(sandbox->agent->forks, spec->snapshot) : NULL,
 		.image = image,
 		.disk = disk,
 		.vcpus = spec->vcpus,
@@ -391,7 +395,7 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 		sandbox_set_network(sandbox, action->spec);
 		break;
 	case SV_DO_SPAWN_VMM:
-		sandbox_spawn_vmm(sandbox, &action->vmm, action->spec);
+		sandbox_spawn_vmm(sandbox, &action->vmm, action->spec, action->frozen_mib);
 		break;
 	case SV_DO_START_VMM:
 		start_vmm(sandbox, action);
@@ -434,7 +438,7 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 		sandbox_drop_snapshot(sandbox);
 		break;
 	case SV_DO_TAKE_SNAPSHOT:
-		sandbox_take_snapshot(sandbox, action->spec, action->snapshot->id);
+		sandbox_take_snapshot(sandbox, action);
 		break;
 	case SV_DO_KEEP_SNAPSHOT:
 		snapshot_keep(sandbox->agent, action->sandbox, action->generation, action->snapshot);

@@ -4,6 +4,8 @@
  *
  *   SNAPSHOT    make room -> the guest freezes -> the VMM pauses -> it writes -> all is synced -> SNAPSHOT_DONE
  *   TAKE        the same elsewhere (agent/snapshots.h), with a copy of the disk; synced later -> SNAPSHOT_TAKEN
+ *   TAKE, live  its control group may hold more -> make room -> freeze -> pause -> the VMM gives descriptors (agent/forks.h)
+ *               -> the disk is cloned -> SNAPSHOT_TAKEN. A VMM that gives none writes, where there is room
  *   WAKE_GUEST  the guest takes time, entropy and network                     -> GUEST_CONFIGURED
  *   THAW        the VMM resumes -> the guest thaws                            -> THAWED
  *
@@ -15,10 +17,13 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "agent/forks.h"
 #include "agent/guest.h"
 #include "agent/journal.h"
 #include "agent/sandbox.h"
@@ -38,6 +43,36 @@
 #define THAW_TRIES 30
 #define SLACK_MIB 64 /* of the snapshot besides the guest's memory */
 
+static void path_in(const char *dir, const char *name, char ret[static PATH_MAX])
+{
+	(void)snprintf(ret, PATH_MAX, "%.4000s/%s", dir, name);
+}
+
+/* That its disk takes, which is what a copy takes where the file system cannot share blocks. */
+static uint64_t blocks_mib(const char *dir)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	path_in(dir, DISK_NAME, path);
+	return stat(path, &st) < 0 ? 0 : (uint64_t)st.st_blocks >> 11;
+}
+
+/* What the VMM froze is told in every case; where a fork came of it, others may begin as it. */
+static void give_fork(struct sandbox *sandbox, struct post *post)
+{
+	char dir[PATH_MAX];
+
+	if (sandbox->fork.n == 0)
+		return;
+	forks_measure(&sandbox->fork, sandbox->taken_spec->memory_mib, &post->frozen);
+	if (!err_is_set(&post->err) && forks_keep(&sandbox->agent->forks, sandbox->snapshot_id, &sandbox->fork) < 0)
+		(void)err_set(&post->err, FAIL_NO_MEMORY, ENOMEM, "no memory for a fork");
+	vmm_fork_close(&sandbox->fork);
+	if (snapshot_dir(sandbox->agent->options->state, sandbox->snapshot_id, true, dir) == 0)
+		post->snapshot.size_mib = blocks_mib(dir);
+}
+
 static void begin(struct sandbox *sandbox, enum sleep_step step)
 {
 	guest_call_free(TAKE(sandbox->call));
@@ -49,10 +84,17 @@ static void begin(struct sandbox *sandbox, enum sleep_step step)
 
 static void end(struct sandbox *sandbox, enum sv_event_type result, const struct err *err)
 {
+	struct post post = { .type = result, .generation = sandbox->generation };
+
 	sandbox->sleep_step = SLEEP_NONE;
 	sandbox->snapshot_mib = 0;
 	(void)evtimer_del(sandbox->retry);
-	sandbox_post(sandbox, result, err && err_is_set(err) ? err : NULL);
+	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);
+	if (err)
+		post.err = *err;
+	if (result == SV_EV_SNAPSHOT_TAKEN)
+		give_fork(sandbox, &post);
+	agent_post(sandbox->agent, &post);
 }
 
 void sandbox_sleep_cancel(struct sandbox *sandbox)
@@ -87,11 +129,6 @@ struct sleep_job {
 	unsigned int floor_percent;
 	struct err err;
 };
-
-static void path_in(const char *dir, const char *name, char ret[static PATH_MAX])
-{
-	(void)snprintf(ret, PATH_MAX, "%.4000s/%s", dir, name);
-}
 
 static void run_job(void *arg, const atomic_bool *stop)
 {
@@ -158,17 +195,11 @@ static void remove_files(struct sleep_job *job)
 }
 
 /* What an older one left goes, and what is left of the disk is above the owner's floor when all of memory is written. */
-static void run_make_room(struct sleep_job *job)
+static void run_check_room(struct sleep_job *job)
 {
 	uint64_t free_mib, floor_mib;
 	struct statvfs fs;
 
-	if (*job->snapshot)
-		(void)snapshot_begin(job->state, job->snapshot, &job->err);
-	else
-		remove_files(job);
-	if (err_is_set(&job->err))
-		return;
 	if (statvfs(job->dir, &fs) < 0) {
 		(void)err_set(&job->err, FAIL_SNAPSHOT_FAILED, errno, "cannot see how much space is left");
 		return;
@@ -184,6 +215,16 @@ static void run_make_room(struct sleep_job *job)
 	err_add(&job->err, "free_mib", "%llu", (unsigned long long)free_mib);
 }
 
+static void run_make_room(struct sleep_job *job)
+{
+	if (*job->snapshot)
+		(void)snapshot_begin(job->state, job->snapshot, &job->err);
+	else
+		remove_files(job);
+	if (!err_is_set(&job->err))
+		run_check_room(job);
+}
+
 static int sync_path(const char *dir, const char *name, int flags)
 {
 	CLEANUP_FD int fd = -1;
@@ -196,8 +237,18 @@ static int sync_path(const char *dir, const char *name, int flags)
 	return fsync(fd) < 0 ? -errno : 0;
 }
 
-/* Not each sandbox has a disk. */
-static void run_copy(struct sleep_job *job)
+/* By sharing its blocks, which takes no time and no space; else by copying them. Not each sandbox has a disk. */
+static int copy_whole(int from, int to)
+{
+	return disk_copy(from, to);
+}
+
+static int share_blocks(int from, int to)
+{
+	return ioctl(to, FICLONE, from) < 0 ? -errno : 0;
+}
+
+static void copy_by(struct sleep_job *job, int (*copy)(int from, int to))
 {
 	CLEANUP_FD int from = -1, to = -1;
 	char path[PATH_MAX], dir[PATH_MAX];
@@ -212,11 +263,21 @@ static void run_copy(struct sleep_job *job)
 	}
 	path_in(dir, DISK_NAME, path);
 	if (r == 0)
-		to = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+		to = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (r == 0)
-		r = to < 0 ? -errno : disk_copy(from, to);
+		r = to < 0 ? -errno : copy(from, to);
 	if (r < 0)
 		(void)err_set(&job->err, FAIL_SNAPSHOT_FAILED, -r, "the sandbox's disk cannot be copied");
+}
+
+static void run_clone(struct sleep_job *job)
+{
+	copy_by(job, share_blocks);
+}
+
+static void run_copy(struct sleep_job *job)
+{
+	copy_by(job, copy_whole);
 }
 
 static void run_sync(struct sleep_job *job)
@@ -316,26 +377,63 @@ static void make_room(struct sandbox *sandbox, uint64_t mib)
 
 void sandbox_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec)
 {
+	sandbox->is_live = false;
 	memset(sandbox->snapshot_id, 0, sizeof(sandbox->snapshot_id));
 	make_room(sandbox, spec->memory_mib);
 }
 
-/* That its disk takes, which is what a copy takes where the file system cannot share blocks. */
 static uint64_t disk_mib(const struct sandbox *sandbox)
 {
-	char dir[PATH_MAX], path[PATH_MAX];
-	struct stat st;
+	char dir[PATH_MAX];
 
-	if (journal_dir(sandbox->agent->options->state, sandbox->id, dir) < 0)
-		return 0;
-	path_in(dir, DISK_NAME, path);
-	return stat(path, &st) < 0 ? 0 : (uint64_t)st.st_blocks >> 11;
+	return journal_dir(sandbox->agent->options->state, sandbox->id, dir) < 0 ? 0 : blocks_mib(dir);
 }
 
-void sandbox_take_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec, const char *snapshot)
+static void take_in_files(struct sandbox *sandbox)
 {
-	memcpy(sandbox->snapshot_id, snapshot, sizeof(sandbox->snapshot_id));
-	make_room(sandbox, spec->memory_mib + disk_mib(sandbox));
+	sandbox->is_live = false;
+	make_room(sandbox, sandbox->taken_spec->memory_mib + disk_mib(sandbox));
+}
+
+/* Why a fork goes by a snapshot's files, like those of a node that knows no other way. */
+static void tell_files(const struct sandbox *sandbox, const struct err *err)
+{
+	struct err why = *err;
+
+	why.stage = STAGE_FORK;
+	agent_node_event(sandbox->agent, "fork-by-snapshot", sandbox->id, sandbox->snapshot_id, &why);
+}
+
+static void on_limit(struct sandbox *sandbox, const struct err *err)
+{
+	if (sandbox->sleep_step != SLEEP_LIMIT)
+		return;
+	if (!err) {
+		make_room(sandbox, disk_mib(sandbox));
+		return;
+	}
+	tell_files(sandbox, err);
+	take_in_files(sandbox);
+}
+
+void sandbox_take_snapshot(struct sandbox *sandbox, const struct sv_action *action)
+{
+	struct err err = ERR_NULL;
+	int r;
+
+	memcpy(sandbox->snapshot_id, action->snapshot->id, sizeof(sandbox->snapshot_id));
+	spec_unref(sandbox->taken_spec);
+	sandbox->taken_spec = spec_ref(action->spec);
+	vmm_fork_close(&sandbox->fork);
+	sandbox->is_live = action->snapshot->is_live;
+	if (!sandbox->is_live) {
+		take_in_files(sandbox);
+		return;
+	}
+	begin(sandbox, SLEEP_LIMIT);
+	r = sandbox_limit_memory(sandbox, action->spec, action->frozen_mib, on_limit, &err);
+	if (r != 0)
+		on_limit(sandbox, r < 0 ? &err : NULL);
 }
 
 void sandbox_snapshot_paths(const struct sandbox *sandbox, char state[static PATH_MAX], char memory[static PATH_MAX])
@@ -361,6 +459,62 @@ static void write_snapshot(struct sandbox *sandbox)
 		sandbox_snapshot_paths(sandbox, state, memory);
 	if (vmm_snapshot(sandbox->vmm, state, memory, &err) < 0)
 		end(sandbox, result_of(sandbox), &err);
+}
+
+/* ---- to take one while it stands still ---- */
+
+static void next_job(struct sandbox *sandbox, enum sleep_step step, void (*run)(struct sleep_job *),
+	void (*done)(struct sandbox *, const struct err *err), enum turn turn)
+{
+	sandbox->sleep_step = step;
+	if (submit(sandbox, run, done, pending_mib(sandbox->agent), turn) < 0)
+		no_answer(sandbox, result_of(sandbox), -ENOMEM);
+}
+
+static void on_cloned(struct sandbox *sandbox, const struct err *err)
+{
+	if (err) /* another file system: a copy goes first, its VM is to run on */
+		next_job(sandbox, SLEEP_COPY, run_copy, on_written, AHEAD);
+	else
+		on_written(sandbox, NULL);
+}
+
+static void clone_disk(struct sandbox *sandbox)
+{
+	next_job(sandbox, SLEEP_COPY, run_clone, on_cloned, BESIDE);
+}
+
+static void ask_fork(struct sandbox *sandbox)
+{
+	int r = sandbox->vmm ? vmm_fork(sandbox->vmm) : -ESRCH;
+
+	sandbox->sleep_step = SLEEP_FORK;
+	if (r < 0)
+		no_answer(sandbox, result_of(sandbox), r);
+}
+
+static void on_room_for_files(struct sandbox *sandbox, const struct err *err)
+{
+	if (err)
+		end(sandbox, result_of(sandbox), err);
+	else
+		write_snapshot(sandbox);
+}
+
+/* A VM that is as it was is kept in files, of the same moment. */
+static void on_forked(struct sandbox *sandbox, const struct err *err)
+{
+	if (!err) {
+		vmm_take_fork(sandbox->vmm, &sandbox->fork);
+		clone_disk(sandbox);
+	} else if (err->code == FAIL_HOST_MEMORY_FAULT) {
+		end(sandbox, result_of(sandbox), err);
+	} else {
+		tell_files(sandbox, err);
+		sandbox->is_live = false;
+		sandbox->snapshot_mib += sandbox->taken_spec->memory_mib;
+		next_job(sandbox, SLEEP_MAKE_ROOM, run_check_room, on_room_for_files, BESIDE);
+	}
 }
 
 /* ---- to wake ---- */
@@ -460,20 +614,20 @@ void sandbox_on_slept(const struct err *err, void *user)
 		on_resumed(sandbox, err);
 		return;
 	}
-	if (sandbox->sleep_step != SLEEP_PAUSE_VM && sandbox->sleep_step != SLEEP_WRITE)
+	if (sandbox->sleep_step != SLEEP_PAUSE_VM && sandbox->sleep_step != SLEEP_FORK && sandbox->sleep_step != SLEEP_WRITE)
 		return; /* of an act that was ended */
-	if (err) {
+	if (sandbox->sleep_step == SLEEP_FORK)
+		on_forked(sandbox, err);
+	else if (err)
 		end(sandbox, result_of(sandbox), err);
-	} else if (sandbox->sleep_step == SLEEP_PAUSE_VM) {
+	else if (sandbox->sleep_step == SLEEP_PAUSE_VM && sandbox->is_live)
+		ask_fork(sandbox);
+	else if (sandbox->sleep_step == SLEEP_PAUSE_VM)
 		write_snapshot(sandbox);
-	} else {
-		bool is_kept = *sandbox->snapshot_id != '\0';
-
-		sandbox->sleep_step = is_kept ? SLEEP_COPY : SLEEP_SYNC;
-		/* a copy goes first: its VM is to run on */
-		if (submit(sandbox, is_kept ? run_copy : run_sync, on_written, 0, is_kept ? AHEAD : IN_TURN) < 0)
-			no_answer(sandbox, result_of(sandbox), -ENOMEM);
-	}
+	else if (*sandbox->snapshot_id)
+		clone_disk(sandbox);
+	else
+		next_job(sandbox, SLEEP_SYNC, run_sync, on_written, IN_TURN);
 }
 
 void sandbox_sleep_retry(struct sandbox *sandbox)

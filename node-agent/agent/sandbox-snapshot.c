@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/forks.h"
 #include "agent/sandbox.h"
 #include "agent/snapshots.h"
 #include "agent/worker.h"
@@ -72,5 +73,6 @@ void snapshot_drop(struct agent *agent, const char *snapshot, bool answer)
 	struct post post = { .type = SV_EV_SNAPSHOT_DROPPED, .answer = answer };
 
 	(void)snprintf(post.snapshot.id, sizeof(post.snapshot.id), "%s", snapshot);
+	forks_drop(&agent->forks, snapshot);
 	submit(agent, drop, &post);
 }

@@ -297,19 +297,54 @@ static void on_group(const struct helper_reply *reply, int *fds, size_t n_fds, v
 		spawn_ended(sandbox, &sandbox->intent, &err);
 }
 
-static void limits_of(const struct sandbox_spec *spec, struct helper_group_limits *ret)
+static uint64_t memory_limit(const struct sandbox_spec *spec, uint64_t frozen_mib)
 {
-	ret->memory_bytes = (spec_memory_cost(spec) + GROUP_SLACK_MIB) << 20;
+	return (spec_memory_cost(spec) + GROUP_SLACK_MIB + frozen_mib) << 20;
+}
+
+static void on_limited(const struct helper_reply *reply, int *fds, size_t n_fds, void *user)
+{
+	const struct err *err = err_is_set(&reply->failure) ? &reply->failure : NULL;
+	struct sandbox *sandbox = user;
+
+	(void)fds, (void)n_fds;
+	sandbox->n_asks--;
+	if (err && err->code == FAIL_CGROUP_FAILED) { /* then nothing limits it that could be in its way */
+		log_failure(LOG_LEVEL_WARN, "a control group takes no other limit", err, "sandbox", sandbox->id, NULL);
+		err = NULL;
+	}
+	if (sandbox->limit_act == sandbox->sleep_acts && sandbox->limited)
+		sandbox->limited(sandbox, err);
+	else
+		sandbox_settle(sandbox);
+}
+
+int sandbox_limit_memory(struct sandbox *sandbox, const struct sandbox_spec *spec, uint64_t frozen_mib,
+	void (*done)(struct sandbox *sandbox, const struct err *err), struct err *reterr)
+{
+	struct helper_request request = { .type = HELPER_GROUP_MAKE };
+
+	if (!sandbox->agent->helper_starts_vmms)
+		return 1;
+	request.limits.memory_bytes = memory_limit(spec, frozen_mib);
+	sandbox->limited = done;
+	sandbox->limit_act = sandbox->sleep_acts;
+	return ask(sandbox, &request, NULL, 0, on_limited, reterr);
+}
+
+static void limits_of(const struct sandbox_spec *spec, uint64_t frozen_mib, struct helper_group_limits *ret)
+{
+	ret->memory_bytes = memory_limit(spec, frozen_mib);
 	ret->cpu_percent = 100 * spec->vcpus + GROUP_CPU_SPARE;
 	ret->tasks = GROUP_TASKS + 2 * spec->vcpus;
 }
 
 /* 0: the answer comes later. */
-static int ask_for_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec, struct err *reterr)
+static int ask_for_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec, uint64_t frozen_mib, struct err *reterr)
 {
 	int r = vmm_files_open(sandbox->run_dir, &sandbox->files, reterr);
 
-	limits_of(spec, &sandbox->limits);
+	limits_of(spec, frozen_mib, &sandbox->limits);
 	if (r == 0)
 		r = make_group(sandbox, true, reterr);
 	if (r < 0)
@@ -319,7 +354,8 @@ static int ask_for_vmm(struct sandbox *sandbox, const struct sandbox_spec *spec,
 	return r;
 }
 
-void sandbox_spawn_vmm(struct sandbox *sandbox, const struct sv_vmm_id *intent, const struct sandbox_spec *spec)
+void sandbox_spawn_vmm(struct sandbox *sandbox, const struct sv_vmm_id *intent, const struct sandbox_spec *spec,
+	uint64_t frozen_mib)
 {
 	const struct agent_options *options = sandbox->agent->options;
 	struct sv_vmm_id vmm = *intent;
@@ -341,7 +377,7 @@ void sandbox_spawn_vmm(struct sandbox *sandbox, const struct sv_vmm_id *intent, 
 	if (r == 0)
 		r = sandbox_listen_hello(sandbox, &err);
 	if (r == 0 && sandbox->agent->helper_starts_vmms) {
-		r = ask_for_vmm(sandbox, spec, &err);
+		r = ask_for_vmm(sandbox, spec, frozen_mib, &err);
 		if (r == 0)
 			return;
 	} else if (r == 0) {

@@ -91,6 +91,8 @@ static void sandbox_free(struct sandbox *sandbox)
 		helper_link_forget(sandbox->agent->helper, sandbox);
 	(void)fd_close(sandbox->tap);
 	vmm_files_close(&sandbox->files);
+	vmm_fork_close(&sandbox->fork);
+	spec_unref(sandbox->taken_spec);
 	guest_call_free(sandbox->power_off);
 	vmm_free(sandbox->vmm);
 	event_free(sandbox->retry);

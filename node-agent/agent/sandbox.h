@@ -42,9 +42,11 @@ struct vmm;
 /* What is waited for on the way to sleep or back. */
 enum sleep_step {
 	SLEEP_NONE,
+	SLEEP_LIMIT,
 	SLEEP_MAKE_ROOM,
 	SLEEP_FREEZE,
 	SLEEP_PAUSE_VM,
+	SLEEP_FORK,
 	SLEEP_WRITE,
 	SLEEP_COPY,
 	SLEEP_SYNC,
@@ -97,6 +99,11 @@ struct sandbox {
 	struct event *retry;
 	enum sleep_step sleep_step;
 	char snapshot_id[ID_SIZE]; /* of the one that is taken; "": it is its own, to sleep in */
+	struct sandbox_spec *taken_spec; /* of the one that is taken */
+	bool is_live;                    /* its memory is not written */
+	struct vmm_fork fork;            /* what the VMM gave */
+	void (*limited)(struct sandbox *sandbox, const struct err *err);
+	uint64_t limit_act;              /* sleep_acts when the helper was asked */
 	uint64_t snapshot_mib; /* that a snapshot under way may yet write; 0: none is */
 	uint64_t sleep_acts; /* rises with each act of sleep, and when one is ended */
 };
@@ -125,7 +132,11 @@ void sandbox_cancel(struct sandbox *sandbox);
 void sandbox_post_exit(struct sandbox *sandbox, enum sv_exit reason);
 
 /* sandbox-vmm.c */
-void sandbox_spawn_vmm(struct sandbox *sandbox, const struct sv_vmm_id *intent, const struct sandbox_spec *spec);
+void sandbox_spawn_vmm(struct sandbox *sandbox, const struct sv_vmm_id *intent, const struct sandbox_spec *spec,
+	uint64_t frozen_mib);
+/* Its control group may hold so much frozen memory besides. 0: `done` comes with the helper's answer; 1: nothing is to be done. */
+int sandbox_limit_memory(struct sandbox *sandbox, const struct sandbox_spec *spec, uint64_t frozen_mib,
+	void (*done)(struct sandbox *sandbox, const struct err *err), struct err *reterr);
 void sandbox_kill_vmm(struct sandbox *sandbox, const struct sv_vmm_id *id);
 extern const struct vmm_handler sandbox_vmm_handler;
 
@@ -134,7 +145,7 @@ void sandbox_remove_files(struct sandbox *sandbox);
 
 /* sandbox-sleep.c */
 void sandbox_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec);
-void sandbox_take_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec, const char *snapshot);
+void sandbox_take_snapshot(struct sandbox *sandbox, const struct sv_action *action);
 void sandbox_snapshot_paths(const struct sandbox *sandbox, char state[static PATH_MAX], char memory[static PATH_MAX]);
 /* `spec` NULL: it is who it was. */
 void sandbox_wake_guest(struct sandbox *sandbox, struct sandbox_spec *spec);

@@ -19,6 +19,8 @@ struct vmm {
 	int pid_fd, control_fd;
 	struct event *pid_event, *control_event, *kill_timer;
 	uint64_t last_id, start_id, status_id, jail_id, sleep_id; /* 0: not asked */
+	bool wants_fork; /* sleep_id is one's */
+	struct vmm_fork fork; /* that came with the answer, until it is taken */
 	struct err start_failure;
 };
 

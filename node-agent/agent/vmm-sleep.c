@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See vmm.h: pause, resume and snapshot over the control socket.
+ * See vmm.h: pause, resume, snapshot and fork over the control socket.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +13,10 @@ static int send(struct vmm *vmm, Croft__VmmRequest *request, const int *fds, siz
 {
 	int r = vmm_send_request(vmm, request, fds, n_fds);
 
-	if (r == 0)
+	if (r == 0) {
 		vmm->sleep_id = vmm->last_id;
+		vmm->wants_fork = request->body_case == CROFT__VMM_REQUEST__BODY_FORK;
+	}
 	return r;
 }
 
@@ -36,6 +38,29 @@ int vmm_resume(struct vmm *vmm)
 	request.body_case = CROFT__VMM_REQUEST__BODY_RESUME;
 	request.resume = &resume;
 	return send(vmm, &request, NULL, 0);
+}
+
+void vmm_fork_close(struct vmm_fork *fork)
+{
+	while (fork->n > 0)
+		(void)fd_close(fork->fds[--fork->n]);
+}
+
+int vmm_fork(struct vmm *vmm)
+{
+	Croft__VmmRequest request = MESSAGE(Croft__VmmRequest, croft__vmm_request);
+	Croft__VmmFork fork = MESSAGE(Croft__VmmFork, croft__vmm_fork);
+
+	vmm_fork_close(&vmm->fork);
+	request.body_case = CROFT__VMM_REQUEST__BODY_FORK;
+	request.fork = &fork;
+	return send(vmm, &request, NULL, 0);
+}
+
+void vmm_take_fork(struct vmm *vmm, struct vmm_fork *ret)
+{
+	*ret = vmm->fork;
+	vmm->fork.n = 0;
 }
 
 static int make_file(const char *path, int *ret, struct err *reterr)

@@ -14,7 +14,7 @@
 #include "base/limit.h"
 
 #define GUEST_CID 3
-#define START_FDS_MAX 8
+#define START_FDS_MAX (8 + VMM_FORK_FDS_MAX)
 #define MAC_SIZE 6
 
 struct fd_list {
@@ -45,14 +45,14 @@ static int add_file(struct fd_list *list, const char *path, int flags, enum fail
 	return 0;
 }
 
-static int add_tap(struct fd_list *list, int tap, struct err *reterr)
+static int add_copy(struct fd_list *list, int of, const char *what, struct err *reterr)
 {
-	int fd = fcntl(tap, F_DUPFD_CLOEXEC, 0);
+	int fd = fcntl(of, F_DUPFD_CLOEXEC, 0);
 
 	if (fd < 0) {
 		int r = -errno;
 
-		(void)limit_is_reached(reterr, STAGE_VMM, LIMIT_FILE, -r, "no descriptor for the TAP"); /* EMFILE is all it says */
+		(void)limit_is_reached(reterr, STAGE_VMM, LIMIT_FILE, -r, what); /* EMFILE is all it says */
 		return r;
 	}
 	list->fds[list->n++] = fd;
@@ -61,7 +61,7 @@ static int add_tap(struct fd_list *list, int tap, struct err *reterr)
 
 static bool is_restore(const struct vmm_start *start)
 {
-	return *start->snapshot_state != '\0';
+	return start->fork || *start->snapshot_state != '\0';
 }
 
 static int add_kernel(struct fd_list *list, const struct vmm_start *start, struct err *reterr)
@@ -73,11 +73,20 @@ static int add_kernel(struct fd_list *list, const struct vmm_start *start, struc
 	return r;
 }
 
+static int add_fork(struct fd_list *list, const struct vmm_fork *fork, struct err *reterr)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < fork->n && r == 0; i++)
+		r = add_copy(list, fork->fds[i], "no descriptor for what a fork froze", reterr);
+	return r;
+}
+
 static int add_snapshot(struct fd_list *list, const struct vmm_start *start, struct err *reterr)
 {
-	int r = add_file(list, start->snapshot_state, O_RDONLY, FAIL_SNAPSHOT_INVALID, "the snapshot's state", reterr);
+	int r = start->fork ? add_fork(list, start->fork, reterr) : add_file(list, start->snapshot_state, O_RDONLY, FAIL_SNAPSHOT_INVALID, "the snapshot's state", reterr);
 
-	if (r == 0)
+	if (r == 0 && !start->fork)
 		r = add_file(list, start->snapshot_memory, O_RDONLY, FAIL_SNAPSHOT_INVALID, "the snapshot's memory", reterr);
 	return r;
 }
@@ -109,7 +118,7 @@ static int open_all(
 	/* appended to, so that it can be cut while the VMM writes */
 	r = add_file(list, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
 		FAIL_VMM_START_FAILED, "the console file", reterr);
-	return r < 0 || start->tap < 0 ? r : add_tap(list, start->tap, reterr);
+	return r < 0 || start->tap < 0 ? r : add_copy(list, start->tap, "no descriptor for the TAP", reterr);
 }
 
 static int send_start(struct vmm *vmm, const struct vmm_start *start, const struct fd_list *list,
@@ -140,6 +149,8 @@ static int send_start(struct vmm *vmm, const struct vmm_start *start, const stru
 	message.memory_mib = start->memory_mib;
 	message.cmdline = cmdline;
 	message.restore = is_restore(start);
+	message.forked = start->fork != NULL;
+	message.layers = start->fork ? (uint32_t)start->fork->n - VMM_FORK_MEMORY - 1 : 0;
 	message.has_initramfs = !message.restore && *start->initramfs != '\0';
 	message.n_disks = !*start->image ? 0 : *start->disk ? 2 : 1;
 	message.disks = disks;

@@ -106,21 +106,34 @@ static void take_jail(struct vmm *vmm, const Croft__VmmStatus *status)
 		vmm->handler.on_jailed(is_whole, text, vmm->user);
 }
 
-static void take_sleep(struct vmm *vmm, const Croft__VmmResponse *response)
+/* Who may begin as it the descriptors say themselves: the VMM that gets them looks whether anybody can change them yet. */
+static void take_fork(struct vmm *vmm, const Croft__VmmResponse *response, struct vmm_fork *fds, struct err *reterr)
+{
+	if (response->forked && fds->n == VMM_FORK_MEMORY + 1 + response->forked->layers) {
+		vmm->fork = *fds;
+		fds->n = 0;
+		return;
+	}
+	(void)err_set(reterr, FAIL_FORK_FAILED, EBADMSG, "the VMM's answer to a fork has not the descriptors that it speaks of");
+}
+
+static void take_sleep(struct vmm *vmm, const Croft__VmmResponse *response, struct vmm_fork *fds)
 {
 	struct err err = ERR_NULL;
 
 	vmm->sleep_id = 0;
 	if (response->failure)
 		vmm_failure_decode(response->failure, &err);
+	else if (vmm->wants_fork)
+		take_fork(vmm, response, fds, &err);
 	if (vmm->handler.on_slept)
-		vmm->handler.on_slept(response->failure ? &err : NULL, vmm->user);
+		vmm->handler.on_slept(err_is_set(&err) ? &err : NULL, vmm->user);
 }
 
-static void take_response(struct vmm *vmm, const Croft__VmmResponse *response)
+static void take_response(struct vmm *vmm, const Croft__VmmResponse *response, struct vmm_fork *fds)
 {
 	if (vmm->sleep_id && response->id == vmm->sleep_id) {
-		take_sleep(vmm, response);
+		take_sleep(vmm, response, fds);
 	} else if (response->id == vmm->start_id && response->failure) {
 		struct err err = ERR_NULL;
 
@@ -140,7 +153,7 @@ static void take_response(struct vmm *vmm, const Croft__VmmResponse *response)
 	}
 }
 
-static void take_packet(struct vmm *vmm, const void *data, size_t size)
+static void take_packet(struct vmm *vmm, const void *data, size_t size, struct vmm_fork *fds)
 {
 	Croft__VmmMessage *message;
 
@@ -153,7 +166,7 @@ static void take_packet(struct vmm *vmm, const void *data, size_t size)
 	if (message->body_case == CROFT__VMM_MESSAGE__BODY_EVENT)
 		take_event(vmm, message->event);
 	else if (message->body_case == CROFT__VMM_MESSAGE__BODY_RESPONSE)
-		take_response(vmm, message->response);
+		take_response(vmm, message->response, fds);
 	croft__vmm_message__free_unpacked(message, NULL);
 }
 
@@ -164,18 +177,18 @@ static void on_control(evutil_socket_t fd, short what, void *user)
 
 	(void)what;
 	for (int i = 0; packet && i < PACKETS_PER_TURN; i++) {
-		ssize_t n = recv(fd, packet, PACKET_MAX, 0);
+		struct vmm_fork fds = { .n = 0 };
+		ssize_t n = unix_recv_fds(fd, packet, PACKET_MAX, fds.fds, VMM_FORK_FDS_MAX, &fds.n);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
+		if (n == -EAGAIN)
 			return;
 		if (n <= 0) {
 			/* it ends, or another agent took over; the pidfd tells which */
 			close_control(vmm);
 			return;
 		}
-		take_packet(vmm, packet, (size_t)n);
+		take_packet(vmm, packet, (size_t)n, &fds);
+		vmm_fork_close(&fds); /* what was not asked for */
 		if (vmm->control_fd != fd)
 			return;
 	}
@@ -403,6 +416,7 @@ void vmm_free(struct vmm *vmm)
 	if (!vmm)
 		return;
 	close_control(vmm);
+	vmm_fork_close(&vmm->fork);
 	if (vmm->pid_event)
 		event_free(vmm->pid_event);
 	if (vmm->kill_timer)

@@ -29,6 +29,16 @@ struct vmm_exit {
 	struct err failure; /* START_FAILED, KVM_INTERNAL, HOST_MEMORY */
 };
 
+/* What a VMM that was forked gave, for others to begin as it: state, memory, and the layers over that. */
+#define VMM_FORK_STATE 0u
+#define VMM_FORK_MEMORY 1u
+#define VMM_FORK_FDS_MAX 10u
+struct vmm_fork {
+	int fds[VMM_FORK_FDS_MAX];
+	size_t n; /* 0: none */
+};
+void vmm_fork_close(struct vmm_fork *fork);
+
 struct vmm_handler {
 	/* Once after vmm_spawn(): the process is confined and takes vmm_start(). `is_whole`: every step of its
 	 * jail was applied. */
@@ -37,7 +47,7 @@ struct vmm_handler {
 	void (*on_userspace)(void *user);
 	/* The answer to vmm_ask_status(). `lease_left_ms` 0: the VM has none. */
 	void (*on_status)(uint64_t lease_left_ms, void *user);
-	/* The answer to vmm_pause(), vmm_resume() or vmm_snapshot(), whichever came last. `err` NULL: done. */
+	/* The answer to vmm_pause(), vmm_resume(), vmm_snapshot() or vmm_fork(), whichever came last. `err` NULL: done. */
 	void (*on_slept)(const struct err *err, void *user);
 	/* The process is gone and reaped; `vmm` stays until it is freed. */
 	void (*on_exit)(const struct vmm_exit *exit, void *user);
@@ -76,6 +86,7 @@ bool vmm_last_word(const char *run_dir, struct vmm_exit *ret);
 struct vmm_start {
 	const char *kvm, *kernel, *initramfs, *cmdline; /* initramfs "": none */
 	const char *snapshot_state, *snapshot_memory;   /* in place of kernel and initramfs; "": none */
+	const struct vmm_fork *fork;                    /* in place of these four; NULL: none. The caller's */
 	const char *image, *disk;                       /* "": none */
 	uint32_t vcpus;
 	uint64_t memory_mib;
@@ -97,6 +108,9 @@ int vmm_resume(struct vmm *vmm);
 /* Of a paused VM, into two new files (which are not synced). Opened here: the VMM gets descriptors. SNAPSHOT_FAILED,
  * VMM_UNRESPONSIVE. */
 int vmm_snapshot(struct vmm *vmm, const char *state_path, const char *memory_path, struct err *reterr);
+/* Of a paused VM: after on_slept vmm_take_fork() has the descriptors. 0 or -errno. */
+int vmm_fork(struct vmm *vmm);
+void vmm_take_fork(struct vmm *vmm, struct vmm_fork *ret);
 /* `lease`: until when; of length 0: the VM has none any more. */
 int vmm_renew(struct vmm *vmm, const struct sv_lease *lease);
 /* SIGKILL through the pidfd; on_exit follows. */

@@ -88,7 +88,7 @@ static void usage_sum(const struct supervisor *sv, struct usage *ret)
 {
 	const struct sv_sandbox *sandbox;
 
-	*ret = (struct usage){ .disk_mib = sv_snapshots_mib(sv) };
+	*ret = (struct usage){ .disk_mib = sv_snapshots_mib(sv), .memory_mib = sv_frozen_mib(sv) };
 	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next) {
 		if (!sandbox->is_bad && (sandbox->journal.state == SV_ENDED || sandbox->journal.state == SV_KEPT ||
 					       sandbox->journal.state == SV_DROPPING))
@@ -201,6 +201,16 @@ bool sv_has_memory(const struct supervisor *sv, const struct sandbox_spec *spec)
 	return spec_memory_cost(spec) <= left(sv->capacity.capacity.memory_mib, used.memory_mib);
 }
 
+int sv_admit_frozen(const struct supervisor *sv, uint64_t mib, struct err *reterr)
+{
+	struct usage used;
+	uint64_t memory;
+
+	usage_sum(sv, &used);
+	memory = left(sv->capacity.capacity.memory_mib, used.memory_mib);
+	return mib > memory ? lacks(reterr, FAIL_CAPACITY_STALE, "memory", mib, memory) : 0;
+}
+
 int sv_admit_wake(const struct supervisor *sv, const struct sv_sandbox *sandbox, struct err *reterr)
 {
 	const struct node_capacity *capacity = &sv->capacity.capacity;
@@ -282,6 +292,7 @@ static void accept_create(struct supervisor *sv, const struct create_command *co
 	journal->spec = spec_ref(command->spec);
 	journal->trace = command->trace;
 	memcpy(journal->operation, command->operation, sizeof(journal->operation));
+	sv_snapshot_begun(sv, sandbox);
 	sv_start(sv, sandbox);
 }
 

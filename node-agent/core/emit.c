@@ -50,6 +50,7 @@ void sv_emit_vmm(struct supervisor *sv, enum sv_action_type type, const struct s
 		return;
 	action->vmm = sandbox->journal.vmm;
 	action->spec = spec_ref(sandbox->journal.spec);
+	action->frozen_mib = sv_frozen_limit_mib(&sandbox->journal.frozen);
 }
 
 void sv_emit_route(struct supervisor *sv, const struct sv_sandbox *sandbox, bool ready)

@@ -104,11 +104,12 @@ struct sv_canary {
 	uint32_t tries;        /* of a removal */
 };
 
-/* Durable, and on the node's list. */
+/* Durable, or a fork's own in the agent's memory, and on the node's list. */
 struct sv_snapshot {
 	struct snapshot_info info;
 	uint64_t listed_in; /* number of the last inventory that had it */
 	bool is_dropping;   /* it is off the list */
+	struct sv_frozen_list frozen; /* of one in memory */
 	UT_hash_handle hh;
 };
 
@@ -246,6 +247,18 @@ const struct snapshot_info *sv_snapshot_answer(
 /* A whole desired set came: those of its inventory that it does not name go, by the drift rule. */
 void sv_snapshots_judge(struct supervisor *sv);
 uint64_t sv_snapshots_mib(const struct supervisor *sv);
+/* A sandbox that begins as a fork's own maps what that froze. */
+void sv_snapshot_begun(const struct supervisor *sv, struct sv_sandbox *sandbox);
+/* Of a start that a former agent began: SNAPSHOT_LOST where what it was to begin as went with that. */
+int sv_snapshot_check_resumed(const struct supervisor *sv, const struct sv_sandbox *sandbox, struct err *reterr);
+
+/* ---- frozen.c: what forks froze ---- */
+uint64_t sv_frozen_mib(const struct supervisor *sv); /* of the node, each once */
+uint64_t sv_frozen_limit_mib(const struct sv_frozen_list *list); /* that one VM may be charged for */
+void sv_frozen_reserve(struct sv_frozen_list *list, uint64_t mib);
+void sv_frozen_unreserve(struct sv_frozen_list *list);
+/* Whether there is room to freeze so much. CAPACITY_STALE. */
+int sv_admit_frozen(const struct supervisor *sv, uint64_t mib, struct err *reterr);
 
 /* ---- end.c: teardown ---- */
 void sv_end(struct supervisor *sv, struct sv_sandbox *sandbox, enum end_reason reason,

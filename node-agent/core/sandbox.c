@@ -138,6 +138,7 @@ void sv_sandbox_move(struct supervisor *sv, struct sv_sandbox *sandbox, enum sv_
 
 	assert(sm_move_is_allowed(table, journal->state, state));
 	journal->state = state;
+	sv->capacity_changed |= journal->frozen.n > 0; /* it may have been the last that maps it */
 	if (state == SV_RUNNING) /* it may have ended while no agent ran: then now */
 		sandbox->deadline_usec = journal->life_end_mono_us
 						 ? MAX(journal->life_end_mono_us, sv->now.mono_usec)

@@ -171,6 +171,7 @@ static void send_hello(struct supervisor *sv)
 	memcpy(hello->version, config->version, sizeof(hello->version));
 	memcpy(hello->cpu_class, config->cpu_class, sizeof(hello->cpu_class));
 	hello->capacity = sv->capacity.capacity;
+	hello->capacity.frozen_mib = sv_frozen_mib(sv);
 	hello->unschedulable = *sv_unable(sv);
 	hello->highest_epoch = sv->highest_epoch;
 	hello->pauses = config->pauses;
@@ -215,6 +216,7 @@ static void send_capacity(struct supervisor *sv)
 	}
 	supervisor_count(sv, &counts);
 	report->capacity = sv->capacity.capacity;
+	report->capacity.frozen_mib = counts.frozen_mib;
 	report->memory_used_mib = counts.memory_mib;
 	report->disk_free_mib = sv->capacity.disk_free_mib;
 	report->unschedulable = *sv_unable(sv);

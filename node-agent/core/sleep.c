@@ -191,6 +191,8 @@ static void asleep(struct supervisor *sv, struct sv_sandbox *sandbox)
 	memset(&journal->vmm, 0, sizeof(journal->vmm));
 	memcpy(journal->vmm.host_boot_id, sv->config.host_boot_id, sizeof(journal->vmm.host_boot_id));
 	journal->life_end_mono_us = 0; /* sleep costs no time */
+	sv->capacity_changed |= journal->frozen.n > 0;
+	journal->frozen.n = 0; /* its snapshot has all of its memory */
 	sandbox->auto_pauses = 0;
 	sv_snapshot_forget(sandbox);
 	sv_sandbox_move(sv, sandbox, SV_PAUSED);

@@ -13,6 +13,11 @@
  * it is done, and so does the end of the sandbox's life; where that is no pause, not for one that does not thaw.
  *
  * One that a start needs is not dropped: from VMM_STARTED on the VMM has its files open, and they may go.
+ *
+ * A fork's own (is_live) lies in the agent's memory where that can be: the VMM freezes the guest's memory where it is and gives
+ * descriptors of it, so that TAKE writes nothing but the clone of the disk, and nothing is kept. It is on the list as soon as it was
+ * taken, and gone with the agent: who has not begun as it by then cannot. What is frozen has its room from before it is asked for
+ * (frozen.c); where there is none, or the VMM cannot fork, one of files is made.
  */
 #include <errno.h>
 #include <string.h>
@@ -91,6 +96,24 @@ int sv_snapshot_check(const struct supervisor *sv, const struct sandbox_spec *sp
 	return 0;
 }
 
+void sv_snapshot_begun(const struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	const struct sv_snapshot *snapshot = find(sv, sandbox->journal.spec->snapshot);
+
+	if (snapshot)
+		sandbox->journal.frozen = snapshot->frozen;
+}
+
+int sv_snapshot_check_resumed(const struct supervisor *sv, const struct sv_sandbox *sandbox, struct err *reterr)
+{
+	const struct sv_journal *journal = &sandbox->journal;
+
+	if (journal->frozen.n == 0 || held(sv, journal->spec->snapshot))
+		return 0;
+	return err_set_at(reterr, STAGE_ACCEPT, FAIL_SNAPSHOT_LOST, 0,
+		"The fork that it was to begin as went with the agent, which was started again.");
+}
+
 /* ---- to drop one ---- */
 
 static void emit_event(struct supervisor *sv, const char *name, const char *id, const struct err *err)
@@ -156,6 +179,7 @@ void sv_on_snapshot_dropped(struct supervisor *sv, const struct sv_event *event)
 		emit_event(sv, "snapshot-left", event->dropped.snapshot, event->dropped.err);
 		return;
 	}
+	sv->capacity_changed = true;
 	if (snapshot)
 		forget(sv, snapshot);
 	if (!event->dropped.answer || !sv->welcomed)
@@ -189,20 +213,11 @@ void sv_snapshots_judge(struct supervisor *sv)
 
 /* ---- to take one ---- */
 
-static void emit_info(struct supervisor *sv, enum sv_action_type type, const struct sv_sandbox *sandbox)
+/* All but what it takes on the disk. */
+static void fill_info(const struct supervisor *sv, const struct sv_sandbox *sandbox, struct snapshot_info *info)
 {
 	const struct sv_journal *journal = &sandbox->journal;
-	struct sv_action *action = sv_emit(sv, type, sandbox);
-	struct snapshot_info *info;
 
-	if (!action)
-		return;
-	action->spec = spec_ref(journal->spec);
-	info = action->snapshot = calloc(1, sizeof(*info));
-	if (!info) {
-		sv->out->no_memory = true;
-		return;
-	}
 	info->image_size = journal->spec->image_size;
 	info->vcpus = journal->spec->vcpus;
 	info->memory_mib = journal->spec->memory_mib;
@@ -216,6 +231,24 @@ static void emit_info(struct supervisor *sv, enum sv_action_type type, const str
 	memcpy(info->cpu_class, sv->config.cpu_class, sizeof(info->cpu_class));
 }
 
+static struct sv_action *emit_info(struct supervisor *sv, enum sv_action_type type, const struct sv_sandbox *sandbox)
+{
+	const struct sv_journal *journal = &sandbox->journal;
+	struct sv_action *action = sv_emit(sv, type, sandbox);
+	struct snapshot_info *info;
+
+	if (!action)
+		return NULL;
+	action->spec = spec_ref(journal->spec);
+	info = action->snapshot = calloc(1, sizeof(*info));
+	if (!info) {
+		sv->out->no_memory = true;
+		return action;
+	}
+	fill_info(sv, sandbox, info);
+	return action;
+}
+
 static void wait_for(struct supervisor *sv, struct sv_sandbox *sandbox)
 {
 	bool waits = sandbox->is_taking || sandbox->is_thawing || sandbox->is_keeping;
@@ -227,13 +260,15 @@ static void wait_for(struct supervisor *sv, struct sv_sandbox *sandbox)
 static void note(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *failure)
 {
 	struct sv_journal *journal = &sandbox->journal;
+	const struct snapshot_info *info = held(sv, journal->snapshot);
+	const char *how = !failure && info && info->is_live ? "fork: nothing of its memory was copied to a file" : NULL;
 	size_t n = 0;
 
 	for (size_t i = 0; i < journal->n_stages; i++)
 		if (journal->stages[i].stage != STAGE_SNAPSHOT)
 			journal->stages[n++] = journal->stages[i];
 	journal->n_stages = n;
-	sv_stage_end(sv, sandbox, STAGE_SNAPSHOT, failure ? RESULT_FAILED : RESULT_OK, NULL, failure);
+	sv_stage_end(sv, sandbox, STAGE_SNAPSHOT, failure ? RESULT_FAILED : RESULT_OK, how, failure);
 }
 
 void sv_snapshot_forget(struct sv_sandbox *sandbox)
@@ -259,6 +294,7 @@ static void settle(struct supervisor *sv, struct sv_sandbox *sandbox)
 	if (sandbox->snapshot_deadline_usec != NEVER)
 		return;
 	answer(sandbox);
+	sv->capacity_changed = true; /* behind the answer: what is frozen, and that what was reserved is not */
 	note(sv, sandbox, err_is_set(&sandbox->update_failure) ? &sandbox->update_failure : NULL);
 	sv_emit_journal(sv, sandbox, SV_WRITE_NONE); /* what it says after a crash is the same */
 	sv_report(sv, sandbox);
@@ -277,9 +313,35 @@ static void thaw(struct supervisor *sv, struct sv_sandbox *sandbox)
 	sv_emit_vmm(sv, SV_DO_THAW, sandbox);
 }
 
+static void take(struct supervisor *sv, struct sv_sandbox *sandbox, bool is_live)
+{
+	struct sv_action *action = emit_info(sv, SV_DO_TAKE_SNAPSHOT, sandbox);
+
+	if (!action || !action->snapshot)
+		return;
+	action->snapshot->is_live = is_live;
+	action->frozen_mib = sv_frozen_limit_mib(&sandbox->journal.frozen);
+}
+
+/* Room for what it freezes: at most all of the guest's memory. */
+static bool reserve_frozen(struct supervisor *sv, struct sv_sandbox *sandbox)
+{
+	struct sv_journal *journal = &sandbox->journal;
+	struct err err = ERR_NULL;
+
+	if (sv_admit_frozen(sv, journal->spec->memory_mib, &err) < 0) {
+		err.stage = STAGE_FORK;
+		sv_emit_event(sv, "fork-by-snapshot", sandbox, &err);
+		return false;
+	}
+	sv_frozen_reserve(&journal->frozen, journal->spec->memory_mib);
+	return true;
+}
+
 static void begin(struct supervisor *sv, struct sv_sandbox *sandbox, const struct snapshot_command *command)
 {
 	struct sv_journal *journal = &sandbox->journal;
+	bool is_live = command->is_live && reserve_frozen(sv, sandbox);
 
 	journal->update_number = MAX(journal->update_number, command->number);
 	memcpy(journal->snapshot, command->snapshot, sizeof(journal->snapshot));
@@ -290,7 +352,7 @@ static void begin(struct supervisor *sv, struct sv_sandbox *sandbox, const struc
 	wait_for(sv, sandbox);
 	sv_emit_journal(sv, sandbox, SV_WRITE_SNAPSHOT);
 	sv_emit_route(sv, sandbox, false); /* who comes meanwhile is told to come again, and nothing of it is done */
-	emit_info(sv, SV_DO_TAKE_SNAPSHOT, sandbox);
+	take(sv, sandbox, is_live);
 }
 
 void sv_on_snapshot(struct supervisor *sv, const struct snapshot_command *command)
@@ -335,12 +397,33 @@ const struct snapshot_info *sv_snapshot_answer(
 
 /* ---- results ---- */
 
-static void taken(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err)
+/* It lies in memory: there is nothing to be made durable. */
+static void load_live(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
 {
+	struct snapshot_info info = { .size_mib = MAX(event->taken.size_mib, 1), .is_live = true };
+	struct sv_snapshot *snapshot;
+
+	fill_info(sv, sandbox, &info);
+	sv_snapshot_load(sv, &info);
+	snapshot = find(sv, info.id);
+	if (snapshot)
+		snapshot->frozen = *event->taken.frozen;
+}
+
+static void taken(struct supervisor *sv, struct sv_sandbox *sandbox, const struct err *err, const struct sv_event *event)
+{
+	const struct sv_frozen_list *frozen = event ? event->taken.frozen : NULL;
+
 	sandbox->is_taking = false;
+	if (frozen && frozen->n > 0)
+		sandbox->journal.frozen = *frozen; /* also where no snapshot came of it */
+	else if (event) /* else it may be done yet */
+		sv_frozen_unreserve(&sandbox->journal.frozen);
 	thaw(sv, sandbox);
 	if (err && err_is_set(err)) {
 		failed(sv, sandbox, err);
+	} else if (frozen && frozen->n > 0) {
+		load_live(sv, sandbox, event);
 	} else {
 		sandbox->is_keeping = true;
 		emit_info(sv, SV_DO_KEEP_SNAPSHOT, sandbox);
@@ -380,7 +463,7 @@ static void kept(struct supervisor *sv, struct sv_sandbox *sandbox, const struct
 bool sv_snapshot_result(struct supervisor *sv, struct sv_sandbox *sandbox, const struct sv_event *event)
 {
 	if (event->type == SV_EV_SNAPSHOT_TAKEN && sandbox->is_taking)
-		taken(sv, sandbox, event->err);
+		taken(sv, sandbox, event->taken.err, event);
 	else if (event->type == SV_EV_THAWED && sandbox->is_thawing)
 		thawed(sv, sandbox, event->err);
 	else if (event->type == SV_EV_SNAPSHOT_KEPT && sandbox->is_keeping &&
@@ -401,6 +484,7 @@ void sv_snapshot_journal_failed(struct supervisor *sv, struct sv_sandbox *sandbo
 	(void)err_set(&why, FAIL_STATE_WRITE_FAILED, err ? err->err_no : 0, "The command could not be journalled: %s",
 		err ? err->msg : "");
 	sandbox->is_taking = false;
+	sv_frozen_unreserve(&sandbox->journal.frozen);
 	failed(sv, sandbox, &why);
 	settle(sv, sandbox);
 }
@@ -412,7 +496,7 @@ void sv_snapshot_deadline(struct supervisor *sv, struct sv_sandbox *sandbox)
 	(void)err_set(&err, FAIL_SNAPSHOT_FAILED, ETIMEDOUT, "The snapshot was not written in time.");
 	if (sandbox->is_taking) {
 		(void)sv_emit(sv, SV_DO_CANCEL, sandbox);
-		taken(sv, sandbox, &err);
+		taken(sv, sandbox, &err, NULL);
 		return;
 	}
 	if (sandbox->is_keeping) {

@@ -149,7 +149,7 @@ static void restored(struct supervisor *sv, struct sv_sandbox *sandbox)
 
 	if (!sandbox->is_jailed)
 		return;
-	sv_stage_end(sv, sandbox, STAGE_VMM, RESULT_OK, "restore", NULL);
+	sv_stage_end(sv, sandbox, STAGE_VMM, RESULT_OK, sandbox->journal.frozen.n > 0 ? "fork" : "restore", NULL);
 	sv_stage_end(sv, sandbox, STAGE_KERNEL, RESULT_SKIPPED, "restore: it ran already", NULL);
 	sv_sandbox_move(sv, sandbox, SV_GUEST);
 	sandbox->hello_seen = true;
@@ -369,6 +369,10 @@ static void resume_start(struct supervisor *sv, struct sv_sandbox *sandbox)
 
 	if (sandbox->journal.state == SV_IMAGE || sandbox->journal.state == SV_DISK ||
 		sandbox->journal.state == SV_NETWORK) {
+		if (sv_snapshot_check_resumed(sv, sandbox, &err) < 0) {
+			fail(sv, sandbox, STAGE_ACCEPT, &err);
+			return;
+		}
 		sandbox->journal.state = SV_IMAGE;
 		sandbox->is_own_start = true;
 		sandbox->deadline_usec = sv->now.mono_usec + sv->config.image_timeout_usec;

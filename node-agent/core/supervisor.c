@@ -433,6 +433,7 @@ void supervisor_count(const struct supervisor *sv, struct sv_counts *ret)
 	ret->welcomed = sv->welcomed;
 	ret->snapshots = HASH_COUNT(sv->snapshots);
 	ret->disk_mib = sv_snapshots_mib(sv);
+	ret->memory_mib = ret->frozen_mib = sv_frozen_mib(sv);
 	for (sandbox = sv->sandboxes; sandbox; sandbox = sandbox->hh.next) {
 		enum sv_state state = sandbox->journal.state;
 

@@ -127,6 +127,17 @@ struct sv_vmm_id {   /* who the VMM process is; never a bare pid */
 	char run_dir[96]; /* <run_base>/<8 hex>: made up by the core, so that the intent names it */
 };
 
+/* A file in memory that a fork made and that nobody changes: VMs map it beside what is their own (frozen.c). */
+struct sv_frozen {
+	uint64_t file; /* its inode; 0: a fork under way may make as much */
+	uint32_t mib;
+};
+#define SV_FROZEN_MAX 10u /* memory, eight layers, a reservation */
+struct sv_frozen_list {
+	struct sv_frozen items[SV_FROZEN_MAX];
+	uint32_t n;
+};
+
 struct sv_journal {
 	char sandbox[ID_SIZE];
 	uint64_t generation;
@@ -152,6 +163,7 @@ struct sv_journal {
 	char snapshot[ID_SIZE];           /* the last that was asked for; "": none was */
 	char snapshot_operation[ID_SIZE]; /* which asked for it */
 	bool is_snapshotting;             /* it is under way */
+	struct sv_frozen_list frozen;     /* that its VM maps */
 	bool has_no_snapshot; /* of a LOAD: one that sleeps has lost its files */
 };
 void sv_journal_deinit(struct sv_journal *journal);
@@ -236,7 +248,7 @@ enum sv_event_type {
 	SV_EV_REMOVED,    /* err: files are left */
 	SV_EV_SNAPSHOT_DONE, /* err: it is not written, and the VM may be frozen, paused or neither */
 	SV_EV_THAWED,     /* err */
-	SV_EV_SNAPSHOT_TAKEN,   /* err: of TAKE_SNAPSHOT; the VM may be frozen, paused or neither, in both cases */
+	SV_EV_SNAPSHOT_TAKEN,   /* taken: of TAKE_SNAPSHOT; the VM may be frozen, paused or neither, in both cases */
 	SV_EV_SNAPSHOT_KEPT,    /* kept */
 	SV_EV_SNAPSHOT_DROPPED, /* dropped; of the node */
 
@@ -293,6 +305,11 @@ struct sv_event {
 		const struct snapshot_command *take;
 		const char *drop; /* id of a snapshot */
 		const struct snapshot_info *snapshot;
+		struct {
+			const struct err *err;
+			const struct sv_frozen_list *frozen; /* of a fork: it lies in the agent's memory; NULL or none: in files */
+			uint64_t size_mib;                   /* likewise: that it takes on the disk */
+		} taken;
 		struct {
 			const struct snapshot_info *info; /* complete; its id also where it failed */
 			const struct err *err;
@@ -360,7 +377,7 @@ enum sv_action_type {
 	SV_DO_MAKE_DISK, /* spec -> DISK_DONE: an empty one, or a copy of its snapshot's. An existing disk of an interrupted start is made again */
 	SV_DO_MAKE_NETWORK, /* spec -> NETWORK_DONE. The same again for a sandbox that has it; REMOVE_FILES gives it back */
 	SV_DO_SET_NETWORK, /* spec: its network policy instead of the one in force, as a whole or not at all -> NETWORK_SET */
-	SV_DO_SPAWN_VMM, /* spec -> VMM_SPAWNED, then VMM_JAILED or VMM_EXITED with JAIL_FAILED; out of the agent's process group. vmm.run_dir is in the journal before */
+	SV_DO_SPAWN_VMM, /* spec, frozen_mib -> VMM_SPAWNED, then VMM_JAILED or VMM_EXITED with JAIL_FAILED; out of the agent's process group. vmm.run_dir is in the journal before */
 	SV_DO_START_VMM, /* spec, lease, restore: the start request with its descriptors, of the kernel, of its own snapshot (it slept) or of the one that spec names -> VMM_STARTED, or VMM_EXITED with START_FAILED */
 	SV_DO_RENEW_VMM, /* lease: its length 0 takes it off. No result: a VMM that does not hear of it ends itself */
 	SV_DO_ADOPT_VMM, /* vmm: find it by pidfd + start time + boot id, or by its control socket when pid is 0 -> ADOPTED */
@@ -374,7 +391,7 @@ enum sv_action_type {
 	SV_DO_WAKE_GUEST, /* spec: time, network, entropy, and is_new; it stays frozen -> GUEST_CONFIGURED */
 	SV_DO_THAW, /* the VMM runs and the guest is thawed, which both may be already -> THAWED */
 	SV_DO_DROP_SNAPSHOT, /* its files, which nobody needs any more; no result */
-	SV_DO_TAKE_SNAPSHOT, /* snapshot, spec: as SNAPSHOT, and a copy of the disk, in an unfinished snapshot of that id; not synced -> SNAPSHOT_TAKEN */
+	SV_DO_TAKE_SNAPSHOT, /* snapshot, spec, frozen_mib: as SNAPSHOT, and a copy of the disk, in an unfinished snapshot of that id; not synced -> SNAPSHOT_TAKEN. With snapshot->is_live memory and state are descriptors that the VMM gives, kept until DROP_KEPT, or files where they cannot be had, of which a NODE_EVENT "fork-by-snapshot" says why */
 	SV_DO_KEEP_SNAPSHOT, /* snapshot: what was taken is made durable and whole -> SNAPSHOT_KEPT. CANCEL does not end it */
 	SV_DO_DROP_KEPT, /* snapshot_id, answer: all there is of it, unfinished or whole, after a KEEP_SNAPSHOT of it -> SNAPSHOT_DROPPED */
 	SV_DO_CANCEL, /* whatever long act of this sandbox is under way; no result is wanted */
@@ -401,6 +418,7 @@ struct sv_action {
 	struct sandbox_spec *spec; /* a reference of its own, where the comment says spec */
 	struct trace trace;        /* of the sandbox: for the guest, the envelope and the log */
 	struct snapshot_info *snapshot; /* owned, where the comment says snapshot */
+	uint64_t frozen_mib;            /* that its VM maps, and may come to map, beside its own memory */
 	union {
 		struct {
 			char snapshot_id[ID_SIZE];
@@ -492,7 +510,8 @@ bool supervisor_keeps_image(const struct supervisor *supervisor, const char *dig
 
 struct sv_counts {
 	uint32_t starting, running, paused, stopping, ended, bad; /* sandboxes */
-	uint64_t memory_mib, disk_mib;                    /* taken, overhead and snapshots included */
+	uint64_t memory_mib, disk_mib;                    /* taken, overhead, snapshots and what is frozen included */
+	uint64_t frozen_mib;                              /* of it */
 	uint32_t snapshots;                               /* that are kept */
 	uint32_t vcpus;
 	uint64_t refused, stale_epoch, drift, destroyed_for_drift;

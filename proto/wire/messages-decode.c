@@ -120,6 +120,7 @@ void capacity_decode(const Croft__NodeCapacity *message, struct node_capacity *r
 		.max_sandboxes = MIN(message->max_sandboxes, CAPACITY_COUNT_MAX),
 		.max_starts = MIN(message->max_starts, CAPACITY_COUNT_MAX),
 		.max_vcpus = MIN(message->max_vcpus, SPEC_VCPUS_MAX),
+		.frozen_mib = MIN(message->frozen_mib, CAPACITY_MIB_MAX),
 	};
 }
 

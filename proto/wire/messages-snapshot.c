@@ -16,6 +16,7 @@ Croft__Snapshot *snapshot_info_encode(const struct snapshot_info *info)
 	to->disk_mib = info->disk_mib;
 	to->size_mib = info->size_mib;
 	to->created_us = info->created_usec;
+	to->live = info->is_live;
 	if (!put_text(&to->id, info->id) || !put_text(&to->sandbox, info->sandbox) ||
 		!put_text(&to->tenant, info->tenant) || !put_text(&to->template_name, info->template_name) ||
 		!put_text(&to->image_digest, info->image_digest) || !put_text(&to->cpu_class, info->cpu_class))
@@ -40,6 +41,7 @@ int snapshot_info_decode(const Croft__Snapshot *message, struct snapshot_info *r
 		.disk_mib = message->disk_mib,
 		.size_mib = message->size_mib,
 		.created_usec = message->created_us,
+		.is_live = message->live,
 	};
 
 	if (!take_id(info.id, message->id))
@@ -70,6 +72,7 @@ Croft__SnapshotSandbox *snapshot_command_encode(const struct snapshot_command *c
 		return NULL;
 	to->generation = command->generation;
 	to->number = command->number;
+	to->live = command->is_live;
 	if (!put_text(&to->sandbox, command->sandbox) || !put_text(&to->operation, command->operation) ||
 		!put_text(&to->snapshot, command->snapshot))
 		return DROP(to);
@@ -78,7 +81,7 @@ Croft__SnapshotSandbox *snapshot_command_encode(const struct snapshot_command *c
 
 int snapshot_command_decode(const Croft__SnapshotSandbox *message, struct snapshot_command *ret, struct err *reterr)
 {
-	struct snapshot_command command = { .number = message->number };
+	struct snapshot_command command = { .number = message->number, .is_live = message->live };
 
 	if (!take_target(command.sandbox, &command.generation, message->sandbox, message->generation))
 		return refuse(reterr, "sandbox");

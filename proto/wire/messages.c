@@ -232,7 +232,7 @@ bool capacity_is_equal(const struct node_capacity *a, const struct node_capacity
 {
 	return a->memory_mib == b->memory_mib && a->cpus == b->cpus && a->disk_mib == b->disk_mib &&
 	       a->max_sandboxes == b->max_sandboxes && a->max_starts == b->max_starts &&
-	       a->max_vcpus == b->max_vcpus;
+	       a->max_vcpus == b->max_vcpus && a->frozen_mib == b->frozen_mib;
 }
 
 /* ---- names ---- */
@@ -345,6 +345,7 @@ Croft__NodeCapacity *capacity_encode(const struct node_capacity *capacity)
 	to->max_sandboxes = capacity->max_sandboxes;
 	to->max_starts = capacity->max_starts;
 	to->max_vcpus = capacity->max_vcpus;
+	to->frozen_mib = capacity->frozen_mib;
 	return to;
 }
 

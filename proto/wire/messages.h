@@ -121,6 +121,7 @@ struct node_capacity {
 	uint32_t max_sandboxes;
 	uint32_t max_starts; /* at once */
 	uint32_t max_vcpus;  /* of one sandbox */
+	uint64_t frozen_mib; /* of the memory, beside what sandboxes have of it */
 };
 Croft__NodeCapacity *capacity_encode(const struct node_capacity *capacity);
 void capacity_decode(const Croft__NodeCapacity *message, struct node_capacity *ret); /* clamps */
@@ -310,6 +311,7 @@ struct snapshot_info {
 	uint64_t size_mib; /* that it takes on the node's disk */
 	char cpu_class[ID_NAME_MAX + 1]; /* of the node; "": not known */
 	int64_t created_usec; /* realtime */
+	bool is_live; /* in the agent's memory */
 };
 Croft__Snapshot *snapshot_info_encode(const struct snapshot_info *info);
 int snapshot_info_decode(const Croft__Snapshot *message, struct snapshot_info *ret, struct err *reterr);
@@ -321,6 +323,7 @@ struct snapshot_command {
 	char operation[ID_SIZE];
 	uint64_t number; /* as in update_command */
 	char snapshot[ID_SIZE];
+	bool is_live; /* of a fork: it may be one in memory */
 };
 Croft__SnapshotSandbox *snapshot_command_encode(const struct snapshot_command *command);
 int snapshot_command_decode(const Croft__SnapshotSandbox *message, struct snapshot_command *ret, struct err *reterr);

@@ -115,6 +115,7 @@ struct snapshot {
 	size_t n_starting;       /* sandboxes on their way that begin as it */
 	uint64_t counted_mib;    /* of its tenant's disk */
 	uint64_t node_mib;       /* of its node's */
+	uint64_t freezing_mib;   /* of its node's memory; 0: it goes by files, or its node says what it froze */
 	uint32_t resends;
 	struct timer deadline, resend;
 	bool dirty, is_new, is_counted, is_held;
@@ -177,6 +178,8 @@ struct node {
 	struct sandbox_list sandboxes;
 	struct snapshot_list snapshots;
 	uint64_t snapshots_mib; /* that they take */
+	uint64_t freezing_mib;  /* memory, that forks under way may freeze */
+	uint64_t settling_mib;  /* and that those did which its capacity does not speak of yet */
 	size_t n_images;
 	int64_t busy_until_usec;
 	int64_t busy_usec; /* the next back-off */

@@ -66,7 +66,7 @@ void fleet_node_update_place(struct fleet *fleet, struct node *node)
 		.ill_permille = fleet_learn_ill_permille(node),
 		.busy = is_pending || fleet->now.mono_usec < node->busy_until_usec,
 		.capacity = node->record.capacity,
-		.foreign_memory_mib = node->foreign_memory_mib,
+		.foreign_memory_mib = node->foreign_memory_mib + node->record.capacity.frozen_mib + node->freezing_mib + node->settling_mib,
 		.foreign_disk_mib = node->foreign_disk_mib + node->snapshots_mib,
 		.foreign_vcpus = node->foreign_vcpus,
 		.foreign_sandboxes = node->foreign_sandboxes,
@@ -234,6 +234,7 @@ static void take_record(struct fleet *fleet, struct node *node, const struct hel
 		    strcmp(record->server_key, hello->server_key) == 0 &&
 		    strcmp(record->next_key, hello->next_key) == 0;
 
+	node->settling_mib = 0;
 	if (same)
 		return;
 	record->capacity = hello->capacity;
@@ -458,6 +459,7 @@ void fleet_node_capacity_report(
 		fleet_node_dirty(fleet, node);
 	}
 	node->unschedulable = report->unschedulable;
+	node->settling_mib = 0;
 	set_images(fleet, node, &report->images);
 	fleet_node_update_place(fleet, node);
 }

@@ -171,7 +171,7 @@ void fleet_snapshots_seen(struct fleet *fleet, struct node *node, const struct i
 		struct snapshot *snapshot = fleet_snapshot_find(fleet, info->id);
 
 		if (!snapshot) {
-			if (fleet_node_is_unsettled(fleet, node) && (*info->tenant || *node->record.adopt_tenant))
+			if (fleet_node_is_unsettled(fleet, node) && (*info->tenant || *node->record.adopt_tenant) && !info->is_live)
 				adopt(fleet, node, info);
 			continue;
 		}
@@ -194,8 +194,11 @@ void fleet_snapshots_settle(struct fleet *fleet, struct node *node)
 	TAILQ_FOREACH (snapshot, &node->snapshots, in_node) {
 		bool is_missing = snapshot->seen_session != node->session;
 
-		if (is_missing && snapshot->record.state == SNAPSHOT_READY)
-			fleet_snapshot_move(fleet, snapshot, snapshot->record.is_fork ? SNAPSHOT_DROPPING : SNAPSHOT_LOST);
+		/* a fork's own may have gone with its node's agent: who has not begun as it is told so there, and then it is answered */
+		if (is_missing && snapshot->record.state == SNAPSHOT_READY && snapshot->record.is_fork)
+			fleet_fork_check(fleet, snapshot);
+		else if (is_missing && snapshot->record.state == SNAPSHOT_READY)
+			fleet_snapshot_move(fleet, snapshot, SNAPSHOT_LOST);
 		else if (snapshot->record.state == SNAPSHOT_MAKING || snapshot->record.state == SNAPSHOT_DROPPING)
 			fleet_snapshot_command(fleet, snapshot);
 	}

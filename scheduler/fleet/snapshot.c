@@ -106,12 +106,41 @@ static void count_disk(struct fleet *fleet, struct snapshot *snapshot)
 	fleet_node_update_place(fleet, snapshot->node);
 }
 
+/* What a live fork may freeze is reserved before its node is asked, until a capacity that came after its answer says what it froze.
+ * Where there is no room for it beside those that are to begin the node is asked for one of files, from which they may begin. */
+static void count_memory(struct fleet *fleet, struct snapshot *snapshot, uint64_t takes)
+{
+	if (takes == snapshot->freezing_mib || !snapshot->node)
+		return;
+	if (takes == 0)
+		snapshot->node->settling_mib += snapshot->freezing_mib;
+	snapshot->node->freezing_mib = snapshot->node->freezing_mib + takes - snapshot->freezing_mib;
+	snapshot->freezing_mib = takes;
+	fleet_node_update_place(fleet, snapshot->node);
+}
+
+static void reserve_frozen(struct fleet *fleet, struct snapshot *snapshot)
+{
+	const struct node *node = snapshot->node;
+	struct place_usage usage;
+	uint64_t taken, wanted;
+
+	if (!snapshot->record.is_fork || snapshot->record.state != SNAPSHOT_MAKING)
+		return;
+	place_node_usage(node->place, &usage);
+	taken = usage.memory_mib + node->foreign_memory_mib + node->record.capacity.frozen_mib + node->freezing_mib + node->settling_mib;
+	wanted = snapshot->record.spec->memory_mib + snapshot->record.n_forks * spec_memory_cost(snapshot->record.spec);
+	if (taken + wanted <= node->record.capacity.memory_mib)
+		count_memory(fleet, snapshot, snapshot->record.spec->memory_mib);
+}
+
 void fleet_snapshot_attach(struct fleet *fleet, struct snapshot *snapshot, struct node *node)
 {
 	snapshot->node = node;
 	memcpy(snapshot->record.node, node->record.id, sizeof(snapshot->record.node));
 	TAILQ_INSERT_TAIL(&node->snapshots, snapshot, in_node);
 	count_disk(fleet, snapshot);
+	reserve_frozen(fleet, snapshot);
 }
 
 static void detach_sandbox(struct snapshot *snapshot)
@@ -129,6 +158,7 @@ void fleet_snapshot_remove(struct fleet *fleet, struct snapshot *snapshot)
 	detach_sandbox(snapshot);
 	if (snapshot->node) {
 		count_disk(fleet, snapshot);
+		count_memory(fleet, snapshot, 0);
 		TAILQ_REMOVE(&snapshot->node->snapshots, snapshot, in_node);
 	}
 	fleet_timer_stop(&fleet->timers, &snapshot->deadline);
@@ -178,6 +208,8 @@ void fleet_snapshot_move(struct fleet *fleet, struct snapshot *snapshot, enum sn
 	detach_sandbox(snapshot);
 	arm(fleet, snapshot);
 	count_disk(fleet, snapshot);
+	if (state == SNAPSHOT_READY || state == SNAPSHOT_LOST || state == SNAPSHOT_GONE)
+		count_memory(fleet, snapshot, 0);
 	fleet_quota_count_snapshot(fleet, snapshot);
 	fleet_snapshot_dirty(fleet, snapshot);
 	if (sandbox && sandbox->update.pending) { /* it waited for this */
@@ -220,6 +252,7 @@ static void send_snapshot(struct fleet *fleet, struct snapshot *snapshot)
 		snapshot->number = fleet_change_number(fleet);
 	send->snapshot.generation = record->generation;
 	send->snapshot.number = snapshot->number;
+	send->snapshot.is_live = snapshot->freezing_mib > 0;
 	memcpy(send->snapshot.sandbox, record->sandbox, sizeof(send->snapshot.sandbox));
 	memcpy(send->snapshot.operation, record->operation, sizeof(send->snapshot.operation));
 	memcpy(send->snapshot.snapshot, record->id, sizeof(send->snapshot.snapshot));

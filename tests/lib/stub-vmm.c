@@ -18,6 +18,9 @@
  *   sleeper             its guest can be frozen (in the modes above it cannot)
  *   no-snapshot         likewise, and a snapshot is refused
  *   held-snapshot       likewise, and a snapshot is never answered
+ *   forker              likewise, and it can be forked live: its children are forkers
+ *   no-fork             likewise, and it cannot
+ *   held-fork           likewise, and a fork is never answered
  *   newer               well, and of a later version: events and messages on the control socket and to whoever connects to the
  *                       guest that nobody knows yet (all modes are, where this is built with CROFT_FUTURE)
  *   hungry              its kernel kills for want of memory all the time
@@ -29,6 +32,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -184,17 +188,55 @@ static void later(struct stub *stub)
 		clock_monotonic_usec() + (is_mode(stub, "slow") ? SLOW_MS * USEC_PER_MSEC : 1);
 }
 
+/* A memfd that nobody changes any more, with one page. */
+static int make_frozen(void)
+{
+	CLEANUP_FD int fd = memfd_create("stub", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0 || fd_write_all(fd, "frozen", 6) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK) < 0)
+		return -1;
+	return TAKE_FD(fd);
+}
+
+/* What send_fork() gave, whatever else was given. */
+static bool is_of_fork(const int *fds, size_t layers)
+{
+	char text[8] = "";
+	bool is_right = layers == 1;
+
+	for (size_t i = 1; i < 3 + layers && is_right; i++)
+		is_right = pread(fds[i], text, sizeof(text), 0) == 6 && !strcmp(text, "frozen");
+	return is_right;
+}
+
+static void send_fork(int fd, Croft__VmmMessage *message)
+{
+	int fds[3] = { make_frozen(), make_frozen(), make_frozen() };
+	Croft__VmmForked forked;
+	uint8_t buf[4096];
+
+	croft__vmm_forked__init(&forked);
+	forked.layers = 1;
+	message->response->forked = &forked;
+	if (fds[0] >= 0 && fds[1] >= 0 && fds[2] >= 0)
+		(void)unix_send_fds(fd, buf, croft__vmm_message__pack(message, buf), fds, 3);
+	for (size_t i = 0; i < 3; i++)
+		(void)fd_close(fds[i]);
+	message->response->forked = NULL;
+}
+
 /* /dev/kvm, kernel and initramfs or a snapshot's state and memory, disks, vsock, console, TAP: what is not looked at is closed. */
 static bool start(struct stub *stub, const Croft__VmmStart *request, int *fds, size_t n_fds)
 {
-	size_t disk = request->has_initramfs || request->restore ? 3 : 2, vsock = disk + request->n_disks;
+	size_t disk = (request->has_initramfs || request->restore ? 3 : 2) + request->layers, vsock = disk + request->n_disks;
 	size_t console = vsock + (request->vsock ? 1 : 0);
 	size_t want = console + (request->has_console ? 1 : 0) + (request->net ? 1 : 0);
 
-	if (n_fds != want || stub->step != STEP_WAITING || stub->vsock_fd >= 0)
+	if (n_fds != want || stub->step != STEP_WAITING || stub->vsock_fd >= 0 || (request->forked && !is_of_fork(fds, request->layers)))
 		return false;
 	read_mode(stub, request, request->n_disks > 0 ? fds[disk] : -1);
-	can_freeze = is_mode(stub, "sleeper") || is_mode(stub, "no-snapshot") || is_mode(stub, "held-snapshot");
+	can_freeze = is_mode(stub, "sleeper") || is_mode(stub, "no-snapshot") || is_mode(stub, "held-snapshot") ||
+		     is_mode(stub, "forker") || is_mode(stub, "no-fork") || is_mode(stub, "held-fork");
 	if (request->restore)
 		stub->server.is_frozen = true;
 	if (request->has_console && !is_mode(stub, "refuse"))
@@ -257,7 +299,7 @@ static void handle(
 	Croft__VmmMessage message;
 	Croft__VmmResponse response;
 	Croft__VmmFailure failure;
-	char code[] = "KERNEL_INVALID", snapshot_failed[] = "SNAPSHOT_FAILED", text[] = "the stub was told to refuse";
+	char code[] = "KERNEL_INVALID", snapshot_failed[] = "SNAPSHOT_FAILED", fork_unsupported[] = "FORK_UNSUPPORTED", text[] = "the stub was told to refuse";
 
 	if (is_mode(stub, "mute"))
 		return;
@@ -288,6 +330,14 @@ static void handle(
 			failure.code = snapshot_failed;
 			response.failure = &failure;
 		}
+		send_message(fd, &message);
+	} else if (request->body_case == CROFT__VMM_REQUEST__BODY_FORK && is_mode(stub, "held-fork")) {
+		return;
+	} else if (request->body_case == CROFT__VMM_REQUEST__BODY_FORK && is_mode(stub, "forker")) {
+		send_fork(fd, &message);
+	} else if (request->body_case == CROFT__VMM_REQUEST__BODY_FORK && is_mode(stub, "no-fork")) {
+		failure.code = fork_unsupported;
+		response.failure = &failure;
 		send_message(fd, &message);
 	} else {
 		send_message(fd, &message);

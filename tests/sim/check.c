@@ -12,11 +12,37 @@
 #define OVERDUE_USEC (3 * USEC_PER_SEC)
 #define SEEN_USEC (2900 * USEC_PER_MSEC) /* of the 3 s in which a dead node is seen; the rest is its last message's way */
 
+static bool is_first_with(const struct sim_node *node, const struct vm *vm)
+{
+	const struct vm *other = node->vms;
+
+	while (other != vm && !(other->is_alive && other->frozen.n && other->frozen.items[0].file == vm->frozen.items[0].file))
+		other = other->next;
+	return other == vm;
+}
+
+/* What VMs may use, and what forks froze, each once. */
+void check_memory(struct sim *sim, const struct sim_node *node)
+{
+	uint64_t memory_mib = 0;
+	const struct vm *vm;
+
+	for (vm = node->vms; vm; vm = vm->next) {
+		if (!vm->is_alive)
+			continue;
+		memory_mib += vm->memory_mib;
+		if (vm->frozen.n && is_first_with(node, vm))
+			memory_mib += vm->frozen.items[0].mib;
+	}
+	if (memory_mib > node->capacity.memory_mib)
+		sim_violation(sim, "node %d is oversold: %llu of %llu MiB", node->number,
+			(unsigned long long)memory_mib,
+			(unsigned long long)node->capacity.memory_mib);
+}
+
 void check_spawn(struct sim *sim, const struct sim_node *node, const struct vm *vm)
 {
 	struct truth *truth = sim_truth(sim, vm->sandbox);
-	uint64_t memory_mib = 0;
-	const struct vm *other;
 
 	if (truth->n_live > 1)
 		sim_violation(sim, "%u live VMs of %s (generation %llu on node %d)", truth->n_live,
@@ -25,13 +51,7 @@ void check_spawn(struct sim *sim, const struct sim_node *node, const struct vm *
 		sim_violation(sim, "%s generation %llu was started again", vm->sandbox,
 			(unsigned long long)vm->generation);
 	truth->spawned = MAX(truth->spawned, vm->generation);
-	for (other = node->vms; other; other = other->next)
-		if (other->is_alive)
-			memory_mib += other->memory_mib;
-	if (memory_mib > node->capacity.memory_mib)
-		sim_violation(sim, "node %d is oversold: %llu of %llu MiB", node->number,
-			(unsigned long long)memory_mib,
-			(unsigned long long)node->capacity.memory_mib);
+	check_memory(sim, node);
 }
 
 /* Three failed attempts of anybody are what a node without KVM may cost, ever. Those that its agent told, once each:

@@ -16,7 +16,7 @@
 
 struct totals {
 	uint64_t seeds, faults, violations, steps, creates, acks, deletes, claims, claims_refused;
-	uint64_t leases_over, replaced, resumed, pauses, wakes, killed_pausing, killed_waking, snapshots, forks, begun, splits, policies;
+	uint64_t leases_over, replaced, resumed, pauses, wakes, killed_pausing, killed_waking, snapshots, forks, begun, begun_live, splits, policies;
 	uint64_t deletes_in[SANDBOX_STATE_MAX_], met[FAULT_MAX_];
 };
 
@@ -51,6 +51,7 @@ static void run_seed(uint64_t seed, bool heal, bool verbose, struct totals *tota
 	totals->snapshots += sim->snapshots;
 	totals->forks += sim->forks;
 	totals->begun += sim->begun;
+	totals->begun_live += sim->begun_live;
 	totals->splits += sim->splits;
 	totals->policies += sim->policies;
 	for (unsigned int i = 0; i < SANDBOX_STATE_MAX_; i++)
@@ -137,7 +138,7 @@ static bool covered(const struct totals *totals)
 	return totals->seeds < COVERING_SEEDS ||
 	       (totals->claims && totals->claims_refused && totals->leases_over && totals->replaced &&
 		       totals->resumed && totals->pauses && totals->wakes && totals->killed_pausing &&
-		       totals->killed_waking && totals->snapshots && totals->forks && totals->begun && totals->splits && totals->policies);
+		       totals->killed_waking && totals->snapshots && totals->forks && totals->begun && totals->begun_live && totals->splits && totals->policies);
 }
 
 /* Seeds that once showed a mistake: a file with one number at the beginning of each line. */
@@ -176,8 +177,8 @@ static int run(uint64_t first, uint64_t last, const char *kept, bool heal, bool 
 	printf("put to sleep %llu, woken %llu, agents killed beside the one %llu, beside the other %llu\n",
 		(unsigned long long)totals.pauses, (unsigned long long)totals.wakes,
 		(unsigned long long)totals.killed_pausing, (unsigned long long)totals.killed_waking);
-	printf("snapshots %llu, forks %llu, begun as one %llu\n", (unsigned long long)totals.snapshots,
-		(unsigned long long)totals.forks, (unsigned long long)totals.begun);
+	printf("snapshots %llu, forks %llu, begun as one %llu (live %llu)\n", (unsigned long long)totals.snapshots,
+		(unsigned long long)totals.forks, (unsigned long long)totals.begun, (unsigned long long)totals.begun_live);
 	printf("nodes that a copy of the scheduler sent back %llu, policies and budgets changed %llu\n", (unsigned long long)totals.splits,
 		(unsigned long long)totals.policies);
 	printf("steps %llu, creates %llu, acknowledged %llu, deletes %llu:",

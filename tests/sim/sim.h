@@ -69,6 +69,7 @@ struct result {
 	struct err err;
 	struct snapshot_info snapshot; /* SNAPSHOT_KEPT, SNAPSHOT_DROPPED */
 	bool answer;                   /* SNAPSHOT_DROPPED */
+	struct sv_frozen_list frozen;  /* SNAPSHOT_TAKEN */
 };
 
 /* What the world does to the fleet: a run of many seeds that lacks one of these has shown nothing about it. */
@@ -109,6 +110,7 @@ struct vm {
 	bool is_alive;
 	bool is_started;
 	bool is_frozen; /* its guest writes nothing to its disk */
+	struct sv_frozen_list frozen; /* that it maps: one file at most */
 	uint64_t attached; /* life of the agent that watches it; 0: none */
 	int64_t lease_until_usec; /* boot time of the host; 0: it has none */
 	bool lease_planned;       /* it will be looked at */
@@ -232,6 +234,8 @@ struct kept {
 	struct snapshot_info info;
 	int node;
 	bool is_there, is_whole;
+	bool is_live; /* in the memory of its node's agent */
+	struct sv_frozen_list frozen;
 	bool is_acked, is_deleted;
 	UT_hash_handle hh;
 };
@@ -254,7 +258,7 @@ struct sim {
 	struct client *clients;
 	struct truth *truths;
 	struct kept *kept;
-	uint64_t snapshots, forks, begun;
+	uint64_t snapshots, forks, begun, begun_live;
 	uint64_t splits; /* hellos that the copy refused */
 	uint64_t next_policy, policies; /* changes that were confirmed */
 	uint64_t met[FAULT_MAX_]; /* how often each kind of fault was */
@@ -400,6 +404,7 @@ void check_step(struct sim *sim);
 void check_acked(struct sim *sim);
 void check_broken(struct sim *sim, struct sim_node *node, const struct sandbox_report *report);
 void check_spawn(struct sim *sim, const struct sim_node *node, const struct vm *vm);
+void check_memory(struct sim *sim, const struct sim_node *node);
 void check_kill(struct sim *sim, const struct vm *vm);
 void check_settled(struct sim *sim);
 void check_end(struct sim *sim);

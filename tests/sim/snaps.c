@@ -99,13 +99,20 @@ static void take(struct sim *sim, struct sim_node *node, const struct sv_action 
 
 	if (kept->is_whole)
 		sim_violation(sim, "snapshot %s is made twice", action->snapshot->id);
-	kept->info = *action->snapshot;
+	kept->info = result->snapshot = *action->snapshot;
 	kept->node = node->number;
 	kept->is_there = true;
 	if (!vm || sim_chance(sim, 80))
 		(void)err_set(&result->err, FAIL_SNAPSHOT_FAILED, 0, "Injected.");
 	else
 		vm->is_frozen = true;
+	kept->is_live = vm && action->snapshot->is_live && !err_is_set(&result->err) && sim_chance(sim, 700);
+	if (!kept->is_live)
+		return; /* also where the VMM cannot do it */
+	vm->frozen.n = 1; /* all that it mapped before became one file */
+	vm->frozen.items[0] = (struct sv_frozen){ .file = ++sim->next_vm, .mib = (uint32_t)action->spec->memory_mib };
+	result->frozen = kept->frozen = vm->frozen;
+	check_memory(sim, node);
 }
 
 static void keep(struct sim *sim, struct sim_node *node, const struct sv_action *action)
@@ -145,6 +152,14 @@ bool snaps_result(struct sim *sim, struct sim_node *node, const struct result *r
 {
 	struct kept *kept;
 
+	if (result->type == SV_EV_SNAPSHOT_TAKEN) {
+		event->taken.err = &result->err;
+		event->taken.frozen = &result->frozen;
+		event->taken.size_mib = 1;
+		kept = kept_of(sim, result->snapshot.id);
+		kept->is_whole = kept->is_there && result->frozen.n > 0;
+		return true;
+	}
 	if (result->type != SV_EV_SNAPSHOT_KEPT && result->type != SV_EV_SNAPSHOT_DROPPED)
 		return false;
 	kept = kept_of(sim, result->snapshot.id);
@@ -173,7 +188,7 @@ void snaps_begin(struct sim *sim, struct sim_node *node, void (*step)(struct sim
 
 		if (kept->node != node->number)
 			continue;
-		kept->is_there = kept->is_whole;
+		kept->is_there = kept->is_whole = kept->is_whole && !kept->is_live; /* that went with the agent before */
 		if (kept->is_whole)
 			step(sim, node, &event);
 	}
@@ -191,7 +206,11 @@ void snaps_restore(struct sim *sim, struct sim_node *node, const struct sv_actio
 	if (strcmp(kept->info.tenant, action->spec->tenant) != 0)
 		sim_violation(sim, "%s begins as a snapshot of another tenant", action->sandbox);
 	vm->is_frozen = true;
+	if (kept->is_live)
+		vm->frozen = kept->frozen;
+	check_memory(sim, node);
 	sim->begun++;
+	sim->begun_live += kept->is_live;
 	result = node_plan(sim, node, action, SV_EV_VMM_STARTED, in);
 	result->vm = vm->number;
 	if (!sim_chance(sim, 40))

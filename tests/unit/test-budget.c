@@ -218,7 +218,7 @@ END_TEST
 
 START_TEST(a_restarted_agent_knows_what_is_left)
 {
-	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4 }, .disk_free_mib = 10000 };
+	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4, 0 }, .disk_free_mib = 10000 };
 	int64_t took;
 
 	run_with((struct budget){ .wall_us = 90 * SEC, .cpu_us = 5 * SEC });

@@ -159,7 +159,7 @@ static void feed_life(struct run *run, const struct create_command *create)
 
 START_TEST(the_supervisor_says_when_it_lost_an_action)
 {
-	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4 }, .disk_free_mib = 10000 };
+	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4, 0 }, .disk_free_mib = 10000 };
 	struct welcome welcome = { .node = OTHER, .pool = "pool", .heartbeat_ms = 1000 };
 	unsigned long k;
 

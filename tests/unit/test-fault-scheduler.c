@@ -94,7 +94,7 @@ static void prepare(struct run *run)
 	struct pool_record pool = { .name = POOL, .cpu_overcommit_percent = 400 };
 	struct node_record node = { .id = NODE, .machine = NODE, .pool = POOL };
 	struct hello hello = { .instance = NODE, .machine = NODE, .boot_id = "boot",
-		.capacity = { 8000, 8, 50000, 10, 4, 4 } };
+		.capacity = { 8000, 8, 50000, 10, 4, 4, 0 } };
 	struct fleet_event event = of_node(FLEET_NODE_HELLO);
 	struct fleet_config config;
 

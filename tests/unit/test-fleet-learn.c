@@ -200,7 +200,7 @@ static void pass(int64_t seconds)
 static void start(void)
 {
 	struct pool_record pool = { .name = POOL, .cpu_overcommit_percent = 400 };
-	struct hello hello = { .capacity = { 100000, 64, 500000, 200, 50, 4 }, .boot_id = "boot" };
+	struct hello hello = { .capacity = { 100000, 64, 500000, 200, 50, 4, 0 }, .boot_id = "boot" };
 	struct fleet_config config;
 	char id[ID_SIZE];
 

@@ -120,7 +120,7 @@ static void pass(int seconds)
 
 static void greet_as(int i, const char *cpu_class)
 {
-	struct hello hello = { .capacity = { 8000, 8, 50000, 10, 4, 4 }, .boot_id = "boot" };
+	struct hello hello = { .capacity = { 8000, 8, 50000, 10, 4, 4, 0 }, .boot_id = "boot" };
 	struct fleet_event event = of_node(FLEET_NODE_HELLO, node_id(i));
 
 	memcpy(hello.instance, node_id(i), ID_SIZE);

@@ -118,7 +118,7 @@ static void setup(void)
 	struct node_record record = { .id = NODE, .machine = NODE, .pool = POOL };
 	struct hello hello = { .instance = NODE,
 		.machine = NODE,
-		.capacity = { 20000, 64, 500000, SLOTS, SLOTS, 4 },
+		.capacity = { 20000, 64, 500000, SLOTS, SLOTS, 4, 0 },
 		.boot_id = "boot" };
 	struct fleet_event event = of_node(FLEET_NODE_HELLO);
 	struct fleet_config config;
@@ -264,7 +264,7 @@ END_TEST
 
 static void says(enum fail_code code)
 {
-	struct capacity_report now = { .capacity = { 20000, 64, 500000, SLOTS, SLOTS, 4 } };
+	struct capacity_report now = { .capacity = { 20000, 64, 500000, SLOTS, SLOTS, 4, 0 } };
 	struct fleet_event event = of_node(FLEET_NODE_CAPACITY);
 
 	if (code != FAIL_NONE)

@@ -144,7 +144,7 @@ static void pass(int seconds)
 
 static void greet(int i)
 {
-	struct hello hello = { .capacity = { 8000, 8, 50000, 10, 4, 4 }, .boot_id = "boot", .pauses = true };
+	struct hello hello = { .capacity = { 8000, 8, 50000, 10, 4, 4, 0 }, .boot_id = "boot", .pauses = true };
 	struct fleet_event event = of_node(FLEET_NODE_HELLO, i);
 
 	memcpy(hello.instance, node_id(i), ID_SIZE);

@@ -225,7 +225,7 @@ static void setup(void)
 	}
 	feed((struct fleet_event){ .type = FLEET_LOADED });
 	for (unsigned int i = 0; i < N_NODES; i++) {
-		struct hello hello = { .capacity = { 100000, 200, 500000, 200, 100, 4 }, .boot_id = "boot" };
+		struct hello hello = { .capacity = { 100000, 200, 500000, 200, 100, 4, 0 }, .boot_id = "boot" };
 		struct fleet_event event = of_node(FLEET_NODE_HELLO, node_id(i));
 
 		memcpy(hello.instance, node_id(i), ID_SIZE);

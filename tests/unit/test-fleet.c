@@ -104,7 +104,7 @@ static void pass(int64_t seconds)
 
 static struct hello hello_of(const char *node)
 {
-	struct hello hello = { .capacity = { 8000, 8, 50000, 10, 4, 4 }, .boot_id = "boot", .pauses = true };
+	struct hello hello = { .capacity = { 8000, 8, 50000, 10, 4, 4, 0 }, .boot_id = "boot", .pauses = true };
 
 	memcpy(hello.instance, node, ID_SIZE);
 	memcpy(hello.machine, node, ID_SIZE);

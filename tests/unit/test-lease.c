@@ -119,7 +119,7 @@ static void grant(uint32_t lease_ms)
 
 static void make_core(void)
 {
-	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4 }, .disk_free_mib = 10000 };
+	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4, 0 }, .disk_free_mib = 10000 };
 
 	rig.core = supervisor_free(rig.core);
 	sv_config_default(&rig.config);

@@ -135,7 +135,7 @@ START_TEST(test_hello_and_capacity)
 	Croft__Hello *message;
 	Croft__CapacityReport *report_message;
 
-	hello.capacity = report.capacity = (struct node_capacity){ 1, 2, 3, 4, 5, 6 };
+	hello.capacity = report.capacity = (struct node_capacity){ 1, 2, 3, 4, 5, 6, 7 };
 	hello.highest_epoch = 8;
 	(void)err_set(&hello.unschedulable, FAIL_KVM_UNAVAILABLE, 0, "No.");
 	ck_assert_int_eq(image_list_add(&hello.images, DIGEST), 0);
@@ -153,6 +153,7 @@ START_TEST(test_hello_and_capacity)
 	ck_assert(capacity_is_equal(&back.capacity, &hello.capacity));
 	ck_assert(capacity_is_equal(&report_back.capacity, &hello.capacity));
 	ck_assert_uint_eq(report_back.images.n, 1);
+	ck_assert_uint_eq(report_back.capacity.frozen_mib, 7);
 	ck_assert_int_eq(report_back.unschedulable.code, FAIL_NONE);
 	hello_deinit(&hello);
 	hello_deinit(&back);
@@ -202,7 +203,7 @@ static struct snapshot_info snapshot_make(void)
 	return (struct snapshot_info){
 		.id = SNAPSHOT, .sandbox = ID, .tenant = "acme", .template_name = "base", .image_digest = DIGEST,
 		.image_size = 123, .vcpus = 2, .memory_mib = 512, .disk_mib = 1024, .size_mib = 77,
-		.cpu_class = "amd-25-1", .created_usec = 1700000000000000,
+		.cpu_class = "amd-25-1", .created_usec = 1700000000000000, .is_live = true,
 	};
 }
 
@@ -220,12 +221,14 @@ static void snapshot_equal(const struct snapshot_info *a, const struct snapshot_
 	ck_assert_uint_eq(a->disk_mib, b->disk_mib);
 	ck_assert_uint_eq(a->size_mib, b->size_mib);
 	ck_assert_int_eq(a->created_usec, b->created_usec);
+	ck_assert(a->is_live == b->is_live);
 }
 
 START_TEST(test_snapshots)
 {
 	struct snapshot_info info = snapshot_make(), other = snapshot_make(), back;
-	struct snapshot_command command = { .sandbox = ID, .operation = OP, .generation = 3, .number = 8, .snapshot = SNAPSHOT };
+	struct snapshot_command command = { .sandbox = ID, .operation = OP, .generation = 3, .number = 8, .snapshot = SNAPSHOT,
+		.is_live = true };
 	struct snapshot_command command_back;
 	struct sandbox_report report = { .sandbox = ID, .generation = 2, .state = REPORT_RUNNING, .snapshot = &info }, copy;
 	struct inventory inventory = { .snapshots = (struct snapshot_info[]){ info, other }, .n_snapshots = 2, .number = 4 };
@@ -242,6 +245,7 @@ START_TEST(test_snapshots)
 	ck_assert_str_eq(command_back.snapshot, SNAPSHOT);
 	ck_assert_str_eq(command_back.sandbox, ID);
 	ck_assert_uint_eq(command_back.number, 8);
+	ck_assert(command_back.is_live);
 	ck_assert_int_eq(sandbox_report_decode(report_message, &report_back, NULL), 0);
 	snapshot_equal(report_back.snapshot, &info);
 	ck_assert_int_eq(sandbox_report_copy(&report_back, &copy), 0);

@@ -665,15 +665,27 @@ void rig_resume(struct rig *rig, const char *sandbox, const char *operation, uin
 	RIG_SEND(rig, RESUME, resume, resume_command_encode(&command), 0);
 }
 
-void rig_snapshot(
-	struct rig *rig, const char *sandbox, const char *operation, uint64_t number, const char *snapshot)
+static void send_snapshot(struct rig *rig, const char *sandbox, const char *operation, uint64_t number, const char *snapshot,
+	bool is_live)
 {
-	struct snapshot_command command = { .generation = 1, .number = number };
+	struct snapshot_command command = { .generation = 1, .number = number, .is_live = is_live };
 
 	(void)snprintf(command.sandbox, sizeof(command.sandbox), "%s", sandbox);
 	(void)snprintf(command.operation, sizeof(command.operation), "%s", operation);
 	(void)snprintf(command.snapshot, sizeof(command.snapshot), "%s", snapshot);
 	RIG_SEND(rig, SNAPSHOT, snapshot, snapshot_command_encode(&command), 0);
+}
+
+void rig_snapshot(
+	struct rig *rig, const char *sandbox, const char *operation, uint64_t number, const char *snapshot)
+{
+	send_snapshot(rig, sandbox, operation, number, snapshot, false);
+}
+
+void rig_fork(
+	struct rig *rig, const char *sandbox, const char *operation, uint64_t number, const char *snapshot)
+{
+	send_snapshot(rig, sandbox, operation, number, snapshot, true);
 }
 
 void rig_drop_snapshot(struct rig *rig, const char *snapshot)

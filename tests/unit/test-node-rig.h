@@ -109,6 +109,8 @@ void rig_pause(struct rig *rig, const char *sandbox, const char *operation, uint
 void rig_resume(struct rig *rig, const char *sandbox, const char *operation, uint64_t number);
 void rig_snapshot(
 	struct rig *rig, const char *sandbox, const char *operation, uint64_t number, const char *snapshot);
+void rig_fork(
+	struct rig *rig, const char *sandbox, const char *operation, uint64_t number, const char *snapshot);
 void rig_drop_snapshot(struct rig *rig, const char *snapshot);
 struct sandbox_spec *rig_spec(struct rig *rig);
 void rig_send(struct rig *rig, Croft__Envelope *envelope, uint64_t deadline_ms);

@@ -144,7 +144,7 @@ START_TEST(or_ends_them_where_its_owner_wants_that)
 	ck_assert_int_eq(supervisor_new(&rig.core, &rig.config), 0);
 	feed((struct sv_event){ .type = SV_EV_START });
 	feed((struct sv_event){ .type = SV_EV_CAPACITY,
-		.capacity = &(struct sv_capacity){ .capacity = { 8000, 4, 10000, 4, 2, 4 }, .disk_free_mib = 10000 } });
+		.capacity = &(struct sv_capacity){ .capacity = { 8000, 4, 10000, 4, 2, 4, 0 }, .disk_free_mib = 10000 } });
 	connect_core();
 	drive(SV_RUNNING, NULL, 0);
 	(void)err_set(&err, FAIL_NODE_ID_IN_USE, 0, "another host");

@@ -45,8 +45,12 @@ static inline void feed(struct sv_event event)
 
 static inline void feed_of(enum sv_event_type type, const struct err *err)
 {
-	struct sv_event event = { .type = type, .generation = 1, .err = err };
+	struct sv_event event;
 
+	memset(&event, 0, sizeof(event)); /* what else the event may say: nothing */
+	event.type = type;
+	event.generation = 1;
+	event.err = err;
 	memcpy(event.sandbox, ID, ID_SIZE);
 	feed(event);
 }
@@ -145,7 +149,7 @@ static inline void connect_core(void)
 
 static inline void make_core(void)
 {
-	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4 },
+	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4, 0 },
 		.disk_free_mib = 10000 };
 
 	sv_config_default(&rig.config);

@@ -537,7 +537,7 @@ END_TEST
 /* It has its disk already: one that fills up keeps nobody asleep. What keeps every VM from running does. */
 START_TEST(test_a_wake_under_disk_pressure)
 {
-	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4 }, .disk_free_mib = 0 };
+	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4, 0 }, .disk_free_mib = 0 };
 
 	(void)err_set(&capacity.unschedulable, _i ? FAIL_KVM_UNAVAILABLE : FAIL_DISK_PRESSURE, 0, "no");
 	drive(SV_RUNNING, NULL, 0);

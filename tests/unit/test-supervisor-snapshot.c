@@ -79,7 +79,7 @@ static void load_snapshot(const char *id)
 
 static void restart(const char *boot, bool is_whole)
 {
-	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4 }, .disk_free_mib = 10000 };
+	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4, 0 }, .disk_free_mib = 10000 };
 
 	rig.core = supervisor_free(rig.core);
 	memcpy(rig.config.host_boot_id, boot, strlen(boot) + 1);

@@ -447,7 +447,7 @@ END_TEST
 
 START_TEST(test_admission)
 {
-	struct sv_capacity broken = { .capacity = { 8000, 4, 10000, 4, 2, 4 },
+	struct sv_capacity broken = { .capacity = { 8000, 4, 10000, 4, 2, 4, 0 },
 		.disk_free_mib = 10000 };
 
 	create_as("ddddddddddddddddddda", 1, 1, spec_make(7950, NULL, 0), 0);
@@ -642,7 +642,7 @@ END_TEST
 
 START_TEST(test_unreadable_state_refuses_and_deletes_nothing)
 {
-	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4 },
+	struct sv_capacity capacity = { .capacity = { 8000, 4, 10000, 4, 2, 4, 0 },
 		.disk_free_mib = 10000 };
 	struct sv_event start = { .type = SV_EV_START };
 	struct err err = ERR_NULL;
