@@ -319,23 +319,49 @@ START_TEST(test_changes)
 }
 END_TEST
 
-/* A croft-guest of the release before does not know the request. */
-START_TEST(test_older_guest)
+static int decode_failure_named(const char *code, struct guest_event *ret, struct err *reterr)
 {
 	Croft__GuestEvent event;
 	Croft__GuestFailure failure;
-	struct guest_event decoded;
-	struct err err = ERR_NULL;
 	uint8_t packed[128];
 
 	croft__guest_event__init(&event);
 	croft__guest_failure__init(&failure);
-	failure.code = (char *) (uintptr_t) "FRAME_UNSUPPORTED";
+	failure.code = (char *) (uintptr_t) code;
 	event.body_case = CROFT__GUEST_EVENT__BODY_FAILURE;
 	event.failure = &failure;
-	ck_assert_int_eq(guest_event_decode(packed, croft__guest_event__pack(&event, packed), &decoded, &err), 0);
+	return guest_event_decode(packed, croft__guest_event__pack(&event, packed), ret, reterr);
+}
+
+/* A croft-guest of the release before does not know the request. */
+START_TEST(test_older_guest)
+{
+	struct guest_event decoded;
+	struct err err = ERR_NULL;
+
+	ck_assert_int_eq(decode_failure_named("FRAME_UNSUPPORTED", &decoded, &err), 0);
 	ck_assert_int_eq(decoded.failure.code, FAIL_UNSUPPORTED);
 	guest_event_deinit(&decoded);
+}
+END_TEST
+
+/* What a frozen guest says reaches the caller, who may try again; what cannot break in a guest does not. */
+START_TEST(test_guest_failure)
+{
+	static const char *const lies[] = { "NODE_DRAINING", "QUOTA_EXCEEDED", "NO_SUCH_CODE", "" };
+	struct guest_event decoded;
+	struct err err = ERR_NULL;
+
+	ck_assert_int_eq(decode_failure_named("SANDBOX_NOT_READY", &decoded, &err), 0);
+	ck_assert_int_eq(decoded.failure.code, FAIL_SANDBOX_NOT_READY);
+	ck_assert(err_is_retryable(&decoded.failure));
+	guest_event_deinit(&decoded);
+	for (size_t i = 0; i < ARRAY_LEN(lies); i++) {
+		struct err lied = ERR_NULL;
+
+		ck_assert_int_lt(decode_failure_named(lies[i], &decoded, &lied), 0);
+		ck_assert_int_eq(lied.code, FAIL_GUEST_PROTOCOL);
+	}
 }
 END_TEST
 
@@ -418,6 +444,7 @@ int main(void)
 	tcase_add_test(tc, test_end_for_want_of_memory);
 	tcase_add_loop_test(tc, test_changes, 0, ARRAY_LEN(changes));
 	tcase_add_test(tc, test_older_guest);
+	tcase_add_test(tc, test_guest_failure);
 	tcase_add_loop_test(tc, test_hostile_events, 0, 8);
 	tcase_add_loop_test(tc, test_hostile_requests, 0, 8);
 	suite_add_tcase(suite, tc);
