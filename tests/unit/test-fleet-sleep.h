@@ -196,6 +196,8 @@ START_TEST(test_it_does_not_wake_without_room)
 	ask_resume(45, 0);
 	ck_assert_int_eq(reply_to(45)->err.code, FAIL_NO_CAPACITY);
 	ck_assert_int_eq(reply_to(45)->err.stage, STAGE_RESUME);
+	ck_assert_str_eq(err_field(&reply_to(45)->err, "resource"), "memory");
+	ck_assert_str_eq(err_field(&reply_to(45)->err, "largest"), "922"); /* of 8,000, beside 7,000 and what that VM costs */
 	ck_assert_ptr_null(sent(SEND_RESUME));
 	ck_assert_int_eq(state(), SANDBOX_PAUSED);
 }

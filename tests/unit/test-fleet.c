@@ -567,36 +567,6 @@ START_TEST(test_delete_in_every_state)
 }
 END_TEST
 
-/* The node took the command and fell silent: no second VM, the room stays taken, the node is told when it calls. */
-START_TEST(test_silent_node_is_not_doubled)
-{
-	drive(SANDBOX_STARTING);
-	later(121 * USEC_PER_SEC);
-	ck_assert_int_eq(state(), SANDBOX_RECALL);
-	ck_assert_ptr_null(sent(SEND_CREATE));
-	later(31 * USEC_PER_SEC);
-	ck_assert_int_eq(state(), SANDBOX_FENCED);
-	ck_assert(err_is_set(&rig.out.replies[0].err));
-	ck_assert_uint_gt(reserved(), 0);
-	greet(rig.node);
-	later(20 * USEC_PER_SEC);
-	ck_assert_ptr_nonnull(sent(SEND_DESTROY));
-	report(REPORT_ENDED, FAIL_NONE);
-	ck_assert_int_eq(state(), SANDBOX_ENDED);
-	ck_assert_uint_eq(reserved(), 0);
-}
-END_TEST
-
-START_TEST(test_recall_confirmed_is_tried_elsewhere)
-{
-	drive(SANDBOX_RECALL);
-	ck_assert_ptr_nonnull(sent(SEND_DESTROY));
-	report(REPORT_ENDED, FAIL_NONE);
-	ck_assert_int_eq(state(), SANDBOX_BACKOFF);
-	ck_assert_uint_eq(rig.saved.attempts, 2);
-}
-END_TEST
-
 START_TEST(test_liveness)
 {
 	struct fleet_node_view view;
@@ -951,6 +921,7 @@ START_TEST(test_an_inventory_for_another_scheduler)
 }
 END_TEST
 
+#include "test-fleet-silent.h"
 #include "test-fleet-sleep.h"
 
 static void add_tests(TCase *tcase)
@@ -967,8 +938,7 @@ static void add_tests(TCase *tcase)
 	tcase_add_test(tcase, test_who_refuses_everything_is_passed_over);
 	tcase_add_loop_test(tcase, test_a_failed_start_goes_back_to_its_disk, 0, 2);
 	tcase_add_loop_test(tcase, test_delete_in_every_state, SANDBOX_PLACING, SANDBOX_FENCED + 1);
-	tcase_add_test(tcase, test_silent_node_is_not_doubled);
-	tcase_add_test(tcase, test_recall_confirmed_is_tried_elsewhere);
+	add_silent_tests(tcase);
 	tcase_add_test(tcase, test_liveness);
 	tcase_add_loop_test(tcase, test_facts_and_link_are_apart, 0, NODE_FACT_MAX_);
 	tcase_add_test(tcase, test_wrong_node);
