@@ -380,9 +380,9 @@ END_TEST
 /* ---- backup and restore of the file ---- */
 START_TEST(test_backup_and_restore)
 {
-	static char secret[] = "key";
+	static char secret[] = "key", other[] = "other";
 	struct fixture f;
-	const struct backup_file file = { "link.key", secret, 3 };
+	const struct backup_file files[] = { { "link.key", secret, 3 }, { "next.key", other, 5 } };
 	const struct store_config config = { .dir = f.dir };
 	struct err err = ERR_NULL;
 	char path[128], db[128];
@@ -394,10 +394,10 @@ START_TEST(test_backup_and_restore)
 	ck_assert_int_eq(commit(&f, "a"), STORE_COMMITTED);
 	(void)snprintf(path, sizeof(path), "%s/backup", f.dir);
 	(void)snprintf(db, sizeof(db), "%s/store.db", f.dir);
-	ck_assert_msg(backup_write(f.dir, path, &file, 1, &err) == 0, "%s", err.msg); /* while it runs */
+	ck_assert_msg(backup_write(f.dir, path, files, ARRAY_LEN(files), &err) == 0, "%s", err.msg); /* while it runs */
 	ck_assert_int_eq(stat(path, &st), 0);
 	ck_assert_uint_eq(st.st_mode & 0777, 0600);
-	ck_assert_int_lt(backup_write(f.dir, path, &file, 1, &err), 0); /* none is overwritten */
+	ck_assert_int_lt(backup_write(f.dir, path, files, ARRAY_LEN(files), &err), 0); /* none is overwritten */
 	ck_assert_int_eq(err.code, FAIL_CONFLICT);
 	err = (struct err)ERR_NULL;
 	ck_assert_int_eq(commit(&f, "b"), STORE_COMMITTED);
@@ -411,6 +411,10 @@ START_TEST(test_backup_and_restore)
 	ck_assert_int_eq(backup_read_file(path, "link.key", &data, &size, &err), 0);
 	ck_assert_uint_eq(size, 3);
 	ck_assert_int_eq(memcmp(data, "key", 3), 0);
+	free(data);
+	ck_assert_int_eq(backup_read_file(path, "next.key", &data, &size, &err), 0);
+	ck_assert_uint_eq(size, 5);
+	ck_assert_int_eq(memcmp(data, "other", 5), 0);
 	free(data);
 	ck_assert_int_eq(store_open(&f.store, f.base, &config, &err), 0);
 	ck_assert_uint_eq(records(&f), 1);
