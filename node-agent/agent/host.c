@@ -248,7 +248,7 @@ static void on_time(evutil_socket_t fd, short what, void *user)
 
 int host_new(struct host **ret, struct agent *agent, struct err *reterr)
 {
-	struct timeval tv = { .tv_sec = LOOK_SEC };
+	struct timeval tv = { .tv_sec = LOOK_SEC }, second = { .tv_sec = TABLES_SEC };
 	struct host *host = calloc(1, sizeof(*host));
 	struct look look = { .host = host };
 
@@ -256,13 +256,14 @@ int host_new(struct host **ret, struct agent *agent, struct err *reterr)
 		host->timer = evtimer_new(agent->base, on_time, host);
 	if (host)
 		host->second = evtimer_new(agent->base, on_second, host);
-	if (!host || !host->timer || !host->second || evtimer_add(host->timer, &tv) < 0 || evtimer_add(host->second, &tv) < 0) {
+	if (!host || !host->timer || !host->second || evtimer_add(host->timer, &tv) < 0 || evtimer_add(host->second, &second) < 0) {
 		host_free(host);
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the host's measures");
 	}
 	host->agent = agent;
 	host->was_able = true; /* so that the first look tells what is wrong */
 	*ret = host;
+	(void)host_tables_look(&host->tables, "", clock_monotonic_usec()); /* what is dropped from here on is news */
 	run_look(&look, NULL);
 	tell(host, &look.found);
 	image_list_deinit(&look.found.images);
