@@ -17,8 +17,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <linux/fs.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -237,17 +235,7 @@ static int sync_path(const char *dir, const char *name, int flags)
 	return fsync(fd) < 0 ? -errno : 0;
 }
 
-/* By sharing its blocks, which takes no time and no space; else by copying them. Not each sandbox has a disk. */
-static int copy_whole(int from, int to)
-{
-	return disk_copy(from, to);
-}
-
-static int share_blocks(int from, int to)
-{
-	return ioctl(to, FICLONE, from) < 0 ? -errno : 0;
-}
-
+/* Not each sandbox has a disk. What cannot be copied leaves no file, so that another way may be tried. */
 static void copy_by(struct sleep_job *job, int (*copy)(int from, int to))
 {
 	CLEANUP_FD int from = -1, to = -1;
@@ -263,21 +251,23 @@ static void copy_by(struct sleep_job *job, int (*copy)(int from, int to))
 	}
 	path_in(dir, DISK_NAME, path);
 	if (r == 0)
-		to = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		to = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (r == 0)
 		r = to < 0 ? -errno : copy(from, to);
+	if (r < 0 && to >= 0)
+		(void)unlink(path);
 	if (r < 0)
 		(void)err_set(&job->err, FAIL_SNAPSHOT_FAILED, -r, "the sandbox's disk cannot be copied");
 }
 
 static void run_clone(struct sleep_job *job)
 {
-	copy_by(job, share_blocks);
+	copy_by(job, disk_share);
 }
 
 static void run_copy(struct sleep_job *job)
 {
-	copy_by(job, copy_whole);
+	copy_by(job, disk_copy);
 }
 
 static void run_sync(struct sleep_job *job)

@@ -112,12 +112,17 @@ static int copy_extent_by_hand(int from, int to, off_t start, off_t end)
 	return 0;
 }
 
+int disk_share(int from, int to)
+{
+	return ioctl(to, FICLONE, from) < 0 ? -errno : 0;
+}
+
 int disk_copy(int from, int to)
 {
 	struct stat st;
 	off_t end = 0;
 
-	if (ioctl(to, FICLONE, from) == 0)
+	if (disk_share(from, to) == 0)
 		return 0;
 	if (fstat(from, &st) < 0 || ftruncate(to, st.st_size) < 0)
 		return -errno;

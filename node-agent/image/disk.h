@@ -21,3 +21,5 @@
 int disk_make(const char *cache, uint64_t size_mib, const char *path, struct err *reterr);
 /* Makes `to` a copy of `from` with the same size and holes. Both are regular files; `to` is empty. 0 or -errno. */
 int disk_copy(int from, int to);
+/* The same by sharing blocks alone, which takes no time and no space. 0, or -errno where their file system cannot. */
+int disk_share(int from, int to);
