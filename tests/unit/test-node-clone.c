@@ -55,11 +55,6 @@ static bool is_answered(struct rig *rig, void *operation)
 	return !strcmp(rig_find(rig, SANDBOX)->report.updated, operation);
 }
 
-static bool is_dropped(struct rig *rig, void *snapshot)
-{
-	return !strcmp(rig->dropped, snapshot);
-}
-
 static bool is_empty(struct rig *rig, void *unused)
 {
 	(void)unused;
@@ -72,16 +67,6 @@ static void take(struct rig *rig)
 
 	rig_snapshot(rig, SANDBOX, operation, 1, SNAP);
 	rig_until(rig, is_answered, operation, "an answer to the snapshot");
-}
-
-static void begin_clone(struct rig *rig)
-{
-	struct sandbox_spec *spec = rig_spec(rig);
-
-	spec->disk_mib = 16;
-	(void)snprintf(spec->snapshot, sizeof(spec->snapshot), SNAP);
-	rig_create(rig, CLONE, spec);
-	spec_unref(spec);
 }
 
 /* The VM is the same before and after; its snapshot outlives agent and sandbox, and a sandbox that began as it outlives the
@@ -111,7 +96,7 @@ START_TEST(one_is_kept_and_begun_from)
 		ck_assert_uint_eq(rig.n_snapshots, 1);
 		ck_assert_str_eq(rig.snapshots[0].id, SNAP);
 	}
-	begin_clone(&rig);
+	rig_create_from(&rig, CLONE, SNAP);
 	rig_wait_state(&rig, CLONE, REPORT_RUNNING);
 	ck_assert_str_eq(rig_stage(&rig, CLONE, STAGE_VMM)->reason, "restore");
 	ck_assert_int_eq(rig_stage(&rig, CLONE, STAGE_KERNEL)->outcome, RESULT_SKIPPED);
@@ -120,12 +105,12 @@ START_TEST(one_is_kept_and_begun_from)
 	rig_wait_state(&rig, SANDBOX, REPORT_ENDED);
 	ck_assert(has_kept(&rig, "memory"));
 	rig_drop_snapshot(&rig, SNAP);
-	rig_until(&rig, is_dropped, snapshot, "the word that it is dropped");
+	rig_until(&rig, rig_is_dropped, snapshot, "the word that it is dropped");
 	ck_assert_uint_eq(count_kept(&rig), 0);
 	ck_assert(rig_is(&rig, CLONE, REPORT_RUNNING));
 	memset(rig.dropped, 0, sizeof(rig.dropped));
 	rig_drop_snapshot(&rig, SNAP); /* again */
-	rig_until(&rig, is_dropped, snapshot, "the word that it is dropped");
+	rig_until(&rig, rig_is_dropped, snapshot, "the word that it is dropped");
 	rig_deinit(&rig);
 }
 END_TEST
@@ -198,7 +183,7 @@ START_TEST(what_one_desired_set_lacks_stays)
 	rig.wants_no_snapshots = true;
 	(void)rig_end(&rig, SIGTERM);
 	rig_start(&rig);
-	begin_clone(&rig); /* behind the set */
+	rig_create_from(&rig, CLONE, SNAP); /* behind the set */
 	rig_wait_state(&rig, CLONE, REPORT_RUNNING);
 	ck_assert(has_kept(&rig, "record"));
 	ck_assert(rig_is(&rig, SANDBOX, REPORT_RUNNING));

@@ -58,11 +58,6 @@ static bool is_answered(struct rig *rig, void *operation)
 	return !strcmp(rig_find(rig, SANDBOX)->report.updated, operation);
 }
 
-static bool is_dropped(struct rig *rig, void *snapshot)
-{
-	return !strcmp(rig->dropped, snapshot);
-}
-
 static bool is_empty(struct rig *rig, void *unused)
 {
 	char path[PATH_MAX];
@@ -84,21 +79,11 @@ static void wait_answer(struct rig *rig)
 	rig_until(rig, is_answered, operation, "an answer to the fork");
 }
 
-static void begin_child(struct rig *rig)
-{
-	struct sandbox_spec *spec = rig_spec(rig);
-
-	spec->disk_mib = 16;
-	(void)snprintf(spec->snapshot, sizeof(spec->snapshot), SNAP);
-	rig_create(rig, CHILD, spec);
-	spec_unref(spec);
-}
-
 static bool is_decided(struct rig *rig, void *unused)
 {
 	(void)unused;
 	if (!rig_is(rig, CHILD, REPORT_RUNNING) && !rig_is(rig, CHILD, REPORT_ENDED))
-		begin_child(rig); /* it may not have been journalled; idempotent */
+		rig_create_from(rig, CHILD, SNAP); /* it may not have been journalled; idempotent */
 	return rig_is(rig, CHILD, REPORT_RUNNING) || rig_is(rig, CHILD, REPORT_ENDED);
 }
 
@@ -107,7 +92,7 @@ static void drop(struct rig *rig)
 	static char snapshot[] = SNAP;
 
 	rig_drop_snapshot(rig, SNAP);
-	rig_until(rig, is_dropped, snapshot, "the word that it is dropped");
+	rig_until(rig, rig_is_dropped, snapshot, "the word that it is dropped");
 	ck_assert(is_empty(rig, NULL));
 }
 
@@ -152,7 +137,7 @@ START_TEST(others_begin_as_it_without_a_file_of_its_memory)
 	ck_assert(exists(&rig, SNAP ".new/disk"));
 	ck_assert(!exists(&rig, SNAP ".new/memory") && !exists(&rig, SNAP ".new/state") && !exists(&rig, SNAP));
 	ck_assert_uint_eq(count_memfds(&rig), 3);
-	begin_child(&rig);
+	rig_create_from(&rig, CHILD, SNAP);
 	rig_wait_state(&rig, CHILD, REPORT_RUNNING); /* the stub looks at the descriptors, and refuses others */
 	ck_assert_str_eq(rig_stage(&rig, CHILD, STAGE_VMM)->reason, "fork");
 	ck_assert_int_eq(rig_stage(&rig, CHILD, STAGE_KERNEL)->outcome, RESULT_SKIPPED);
@@ -187,7 +172,7 @@ START_TEST(where_it_cannot_be_had_it_goes_by_files)
 		  exists(&rig, SNAP "/record"));
 	ck_assert(rig_log_has(&rig, "fork-by-snapshot"));
 	ck_assert(rig_log_has(&rig, codes[_i]));
-	begin_child(&rig);
+	rig_create_from(&rig, CHILD, SNAP);
 	rig_wait_state(&rig, CHILD, REPORT_RUNNING);
 	ck_assert_str_eq(rig_stage(&rig, CHILD, STAGE_VMM)->reason, "restore");
 	drop(&rig);
@@ -242,7 +227,7 @@ START_TEST(an_agent_that_is_killed_takes_it_along)
 	ask_fork(&rig);
 	wait_answer(&rig);
 	if (_i) { /* on its way already */
-		begin_child(&rig);
+		rig_create_from(&rig, CHILD, SNAP);
 		loop_for(rig.base, 15 * (_i - 1));
 	}
 	(void)rig_end(&rig, SIGKILL);
@@ -251,7 +236,7 @@ START_TEST(an_agent_that_is_killed_takes_it_along)
 	rig_until(&rig, is_empty, NULL, "an empty directory");
 	ck_assert(rig_is(&rig, SANDBOX, REPORT_RUNNING));
 	if (!_i)
-		begin_child(&rig);
+		rig_create_from(&rig, CHILD, SNAP);
 	rig_until(&rig, is_decided, NULL, "a child that runs or has ended");
 	if (rig_is(&rig, CHILD, REPORT_ENDED)) {
 		enum fail_code code = rig_find(&rig, CHILD)->report.failure.code;

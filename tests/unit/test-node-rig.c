@@ -624,6 +624,21 @@ void rig_create(struct rig *rig, const char *sandbox, const struct sandbox_spec 
 	rig_create_again(rig, sandbox, 1, spec);
 }
 
+void rig_create_from(struct rig *rig, const char *sandbox, const char *snapshot)
+{
+	struct sandbox_spec *spec = rig_spec(rig);
+
+	spec->disk_mib = 16;
+	(void)snprintf(spec->snapshot, sizeof(spec->snapshot), "%s", snapshot);
+	rig_create(rig, sandbox, spec);
+	spec_unref(spec);
+}
+
+bool rig_is_dropped(struct rig *rig, void *snapshot)
+{
+	return !strcmp(rig->dropped, snapshot);
+}
+
 void rig_create_again(
 	struct rig *rig, const char *sandbox, uint64_t generation, const struct sandbox_spec *spec)
 {

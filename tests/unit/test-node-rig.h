@@ -102,6 +102,10 @@ void rig_launch(struct rig *rig);         /* the agent, and does not wait */
 int rig_end(struct rig *rig, int signal); /* its exit status, or -signal */
 
 void rig_create(struct rig *rig, const char *sandbox, const struct sandbox_spec *spec);
+/* The same as a snapshot, with a disk. */
+void rig_create_from(struct rig *rig, const char *sandbox, const char *snapshot);
+/* For rig_until(): the agent said that it dropped this snapshot. */
+bool rig_is_dropped(struct rig *rig, void *snapshot);
 void rig_create_again(
 	struct rig *rig, const char *sandbox, uint64_t generation, const struct sandbox_spec *spec);
 void rig_destroy(struct rig *rig, const char *sandbox, const char *reason);
