@@ -88,8 +88,8 @@ class Tables(unittest.TestCase):
         run("nft", rules)
         self.addCleanup(run, "nft", "delete", "table", "inet", "croft_test", check=False)
         count = SYSCTL / "netfilter/nf_conntrack_count"
-        self.set("netfilter/nf_conntrack_udp_timeout", 1)
-        self.set("netfilter/nf_conntrack_max", int(count.read_text()) + 200)
+        self.set("netfilter/nf_conntrack_udp_timeout", 60)  # full still when the agent looks
+        self.set("netfilter/nf_conntrack_max", int(count.read_text()) + 1000)
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.addCleanup(sender.close)
         self.port = 1000

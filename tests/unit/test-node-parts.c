@@ -660,11 +660,11 @@ START_TEST(a_full_table_of_the_kernel_is_named)
 	ck_assert(!host_tables_full(&tables, now, &err));
 	write_stat(root, CONNTRACK, conntrack_stat, 7, 0xa); /* nobody says how full it is */
 	ck_assert_int_eq(host_tables_look(&tables, root, now), -1);
-	write_conntrack(root, "949\n");
+	write_conntrack(root, "799\n");
 	write_stat(root, CONNTRACK, conntrack_stat, 7, 0xf); /* there is room: entries that clashed */
 	ck_assert_int_eq(host_tables_look(&tables, root, now), -1);
 	ck_assert(!host_tables_full(&tables, now, &err));
-	write_conntrack(root, "950\n");
+	write_conntrack(root, "800\n");
 	ck_assert_int_eq(host_tables_look(&tables, root, now), -1);
 	write_stat(root, CONNTRACK, conntrack_stat, 7, 0x10);
 	ck_assert_int_eq(host_tables_look(&tables, root, now), 0);
