@@ -8,6 +8,7 @@ not croft, what a sandbox left behind.
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -24,10 +25,22 @@ PATIENCE = 3
 FAILURE = re.compile(r" stage=([\w-]+) code=(\w+) component=([\w-]+)")
 
 
+given_ports = set()
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """One that no other call got, and below those that the kernel gives to outgoing connections, which would take it."""
+    while True:
+        port = random.randrange(10000, 32000)
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in given_ports:
+            given_ports.add(port)
+            return port
 
 
 def wait_for(what, seconds, check, every=0.1):
