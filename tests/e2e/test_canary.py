@@ -4,7 +4,7 @@ import shutil
 import unittest
 
 import stack as st
-from stack import PATIENCE, Stack, wait_for
+from stack import PATIENCE, Stack, mostly_waits, wait_for
 from test_first_light import USER, kvm_groups
 
 BOOT = 60 * PATIENCE  # of a VM in the emulated host, with what a node needs to notice
@@ -27,6 +27,7 @@ class Canary(unittest.TestCase):
         """The code that keeps the node out; None: nothing does."""
         return (self.node_info().get("unschedulable") or {}).get("code")
 
+    @mostly_waits
     def test_no_sandbox_where_none_boots(self):
         self.begin()
         kernel = self.stack.dir / "vmlinux"

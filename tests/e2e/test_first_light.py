@@ -13,7 +13,7 @@ import time
 import unittest
 
 import stack as st
-from stack import PATIENCE, Stack, wait_for
+from stack import PATIENCE, Stack, mostly_waits, wait_for
 
 USER = 4242  # nobody's: nothing here needs root
 
@@ -540,6 +540,7 @@ class Relay:
 
 
 class CutOff(unittest.TestCase):
+    @mostly_waits
     def test_telemetry_after_thirty_seconds(self):
         with new_stack() as stack:
             stack.template()

@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from stack import PATIENCE, Stack, wait_for
+from stack import PATIENCE, Stack, mostly_waits, wait_for
 from test_first_light import USER, kvm_groups
 
 SELF_STOP, LOST = 15, 30  # seconds
@@ -106,6 +106,7 @@ class Lease(unittest.TestCase):
                  lambda: self.stack.cli("sandbox", "exec", sandbox, "--", "true").returncode == 0)
         self.assertEqual(vmms_of(old), [])
 
+    @mostly_waits
     def test_self_stop_and_replacement(self):
         with Stack(user=USER, scheduler_options={"fleet-grace": "1s"}) as self.stack:
             stack = self.stack

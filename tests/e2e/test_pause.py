@@ -6,7 +6,7 @@ import subprocess
 import time
 import unittest
 
-from stack import PATIENCE, Stack, wait_for
+from stack import PATIENCE, Stack, mostly_waits, wait_for
 from test_first_light import USER, kvm_groups
 
 ROOM = 320  # MiB: for one sandbox of 192 MiB with its VMM, not for two
@@ -123,6 +123,7 @@ class Pause(unittest.TestCase):
             self.assertFalse(list(place.glob("snapshot-*")), "a snapshot that nobody needs")
         self.assertNotEqual(*drawn)
 
+    @mostly_waits
     def test_life_ends_in_sleep(self):
         with self.one_node() as stack:
             one = stack.create("tiny", "--auto-pause", "--auto-resume", "--timeout", "60s")
