@@ -29,6 +29,20 @@ static void print_components(void)
 			owner_name(component_owner((enum fail_component) i, RESPONSIBILITY_SELF)));
 }
 
+static void print_duties(void)
+{
+	unsigned int n;
+	const struct duty *duties = responsibility_duties(&n);
+
+	printf("\n## Who does what\n\n");
+	printf("`installer/responsibility.ini` says it for the two contracts: a provider that runs the scheduler for the customer's nodes "
+	       "(`managed`), and a customer that runs all of it. The owners above follow from the duty that names the component.\n\n");
+	printf("| duty | what | managed | self-hosted | components |\n|---|---|---|---|---|\n");
+	for (unsigned int i = 0; i < n; i++)
+		printf("| %s | %s | %s | %s | %s |\n", duties[i].name, duties[i].what, owner_name(duties[i].owner[RESPONSIBILITY_MANAGED]),
+			owner_name(duties[i].owner[RESPONSIBILITY_SELF]), *duties[i].components ? duties[i].components : "none");
+}
+
 static void print_classes(void)
 {
 	printf("\n## Classes\n\nThe class decides whether a retry can help.\n\n");
@@ -67,6 +81,7 @@ int main(void)
 	       "answer, in telemetry, in the log and on the command line.\n\n");
 	print_stages();
 	print_components();
+	print_duties();
 	print_classes();
 	print_codes();
 	return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 1;

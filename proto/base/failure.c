@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "responsibility.h"
 
 struct stage_row {
 	const char *name;
@@ -16,7 +17,7 @@ struct stage_row {
 static const struct stage_row stages[STAGE_MAX_] = {
 	[STAGE_NONE] = { "none", "no stage" },
 #define STAGE(id, name, what) [STAGE_##id] = { name, what },
-#define COMPONENT(id, name, managed, self)
+#define COMPONENT(id, name)
 #define OWNER(id, name)
 #define CLASS(id, name, retryable, what)
 #define FAILURE(code, stage, component, class, http, remedy)
@@ -35,7 +36,7 @@ struct component_row {
 static const struct component_row components[COMPONENT_MAX_] = {
 	[COMPONENT_NONE] = { "none", { OWNER_NONE, OWNER_NONE } },
 #define STAGE(id, name, what)
-#define COMPONENT(id, name, managed, self) [COMPONENT_##id] = { name, { OWNER_##managed, OWNER_##self } },
+#define COMPONENT(id, name) [COMPONENT_##id] = { name, { MANAGED_##id, SELF_##id } },
 #define OWNER(id, name)
 #define CLASS(id, name, retryable, what)
 #define FAILURE(code, stage, component, class, http, remedy)
@@ -49,7 +50,7 @@ static const struct component_row components[COMPONENT_MAX_] = {
 static const char *const owners[OWNER_MAX_] = {
 	[OWNER_NONE] = "none",
 #define STAGE(id, name, what)
-#define COMPONENT(id, name, managed, self)
+#define COMPONENT(id, name)
 #define OWNER(id, name) [OWNER_##id] = name,
 #define CLASS(id, name, retryable, what)
 #define FAILURE(code, stage, component, class, http, remedy)
@@ -69,7 +70,7 @@ struct class_row {
 static const struct class_row classes[CLASS_MAX_] = {
 	[CLASS_NONE] = { "none", false, "no class" },
 #define STAGE(id, name, what)
-#define COMPONENT(id, name, managed, self)
+#define COMPONENT(id, name)
 #define OWNER(id, name)
 #define CLASS(id, name, retryable, what) [CLASS_##id] = { name, retryable, what },
 #define FAILURE(code, stage, component, class, http, remedy)
@@ -84,7 +85,7 @@ static const struct failure_info failures[FAIL_MAX_] = {
 	[FAIL_NONE] = { "UNKNOWN", "Read the logs; this code is not in the table.", STAGE_HOST,
 		COMPONENT_NODE_SOFTWARE, CLASS_BUG, 500 },
 #define STAGE(id, name, what)
-#define COMPONENT(id, name, managed, self)
+#define COMPONENT(id, name)
 #define OWNER(id, name)
 #define CLASS(id, name, retryable, what)
 #define FAILURE(code, stage, component, class, http, remedy)                                       \
@@ -147,6 +148,18 @@ void responsibility_default(enum responsibility which, struct responsibility_tab
 {
 	for (unsigned int i = 0; i < COMPONENT_MAX_; i++)
 		ret->owner[i] = components[i].owner[which];
+}
+
+const struct duty *responsibility_duties(unsigned int *ret_n)
+{
+	static const struct duty duties[] = {
+#define DUTY(name, what, managed, self, components) { name, what, { managed, self }, components },
+		DUTIES
+#undef DUTY
+	};
+
+	*ret_n = ARRAY_LEN(duties);
+	return duties;
 }
 
 enum fail_owner owner_by_name(const char *name)

@@ -10,7 +10,7 @@
 enum fail_stage {
 	STAGE_NONE,
 #define STAGE(id, name, what) STAGE_##id,
-#define COMPONENT(id, name, managed, self)
+#define COMPONENT(id, name)
 #define OWNER(id, name)
 #define CLASS(id, name, retryable, what)
 #define FAILURE(code, stage, component, class, http, remedy)
@@ -28,7 +28,7 @@ enum fail_stage {
 enum fail_component {
 	COMPONENT_NONE,
 #define STAGE(id, name, what)
-#define COMPONENT(id, name, managed, self) COMPONENT_##id,
+#define COMPONENT(id, name) COMPONENT_##id,
 #define OWNER(id, name)
 #define CLASS(id, name, retryable, what)
 #define FAILURE(code, stage, component, class, http, remedy)
@@ -43,7 +43,7 @@ enum fail_component {
 enum fail_owner {
 	OWNER_NONE,
 #define STAGE(id, name, what)
-#define COMPONENT(id, name, managed, self)
+#define COMPONENT(id, name)
 #define OWNER(id, name) OWNER_##id,
 #define CLASS(id, name, retryable, what)
 #define FAILURE(code, stage, component, class, http, remedy)
@@ -58,7 +58,7 @@ enum fail_owner {
 enum fail_class {
 	CLASS_NONE,
 #define STAGE(id, name, what)
-#define COMPONENT(id, name, managed, self)
+#define COMPONENT(id, name)
 #define OWNER(id, name)
 #define CLASS(id, name, retryable, what) CLASS_##id,
 #define FAILURE(code, stage, component, class, http, remedy)
@@ -73,7 +73,7 @@ enum fail_class {
 enum fail_code {
 	FAIL_NONE,
 #define STAGE(id, name, what)
-#define COMPONENT(id, name, managed, self)
+#define COMPONENT(id, name)
 #define OWNER(id, name)
 #define CLASS(id, name, retryable, what)
 #define FAILURE(code, stage, component, class, http, remedy) FAIL_##code,
@@ -86,6 +86,14 @@ enum fail_code {
 };
 
 enum responsibility { RESPONSIBILITY_MANAGED, RESPONSIBILITY_SELF };
+
+/* What somebody has to see to, by contract, and the components whose failures follow from it. */
+struct duty {
+	const char *name;
+	const char *what;
+	enum fail_owner owner[2]; /* by enum responsibility */
+	const char *components;   /* with blanks between; may be empty */
+};
 
 /* A pool's own table: whose each component is. */
 struct responsibility_table {
@@ -114,6 +122,8 @@ bool class_is_retryable(enum fail_class class);
 enum fail_owner component_owner(enum fail_component component, enum responsibility table);
 /* One of the two default tables, to be changed where a pool differs. */
 void responsibility_default(enum responsibility which, struct responsibility_table *ret);
+/* All duties, of installer/responsibility.ini. */
+const struct duty *responsibility_duties(unsigned int *ret_n);
 
 /* Lookups by name, for records that come from a peer; the ..._NONE value when there is none. */
 enum fail_stage stage_by_name(const char *name);
