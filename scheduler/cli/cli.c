@@ -23,6 +23,8 @@ static const struct command nouns[] = {
 	{ "capacity", "[OPTION]...", "Show how many more sandboxes fit, what stands in the way, and what a change would do.", capacity, NULL },
 	{ "usage", "[OPTION]...", "Show what sandboxes have used: CPU, memory, disk, egress, time, and what failures cost.", usage, commands_usage },
 	{ "audit", "VERB", "Show and verify the log of who changed what.", NULL, commands_audit },
+	{ "data-map", "[OPTION]...", "Show for each kind of state where it is, who can read it, how long it lives, and how to take it out and delete it.", data_map, NULL },
+	{ "responsibility", "", "Show who patches, backs up, answers for capacity, images, incidents and the rest, under the two contracts.", responsibility, NULL },
 	{ "top", "[OPTION]...", "Show live on a terminal where starts fail, whose fault it is, how much more fits, and the nodes.", top, NULL },
 	{ "template", "VERB", "Import and list templates.", NULL, commands_template },
 	{ "node", "VERB", "Show, cordon, drain and remove nodes.", NULL, commands_node },

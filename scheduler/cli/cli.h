@@ -64,6 +64,8 @@ int sandbox_fork(struct cli *cli, const struct command *command, int argc, char 
 int sandbox_diff(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_stages(struct cli *cli, const struct command *command, int argc, char **argv);
 int capacity(struct cli *cli, const struct command *command, int argc, char **argv);
+int data_map(struct cli *cli, const struct command *command, int argc, char **argv);
+int responsibility(struct cli *cli, const struct command *command, int argc, char **argv);
 int top(struct cli *cli, const struct command *command, int argc, char **argv);
 int trace(struct cli *cli, const struct command *command, int argc, char **argv);
 int usage(struct cli *cli, const struct command *command, int argc, char **argv);
