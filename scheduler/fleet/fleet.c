@@ -21,6 +21,7 @@ int fleet_new(struct fleet **ret, const struct fleet_config *config)
 	TAILQ_INIT(&fleet->all_nodes);
 	TAILQ_INIT(&fleet->all_sandboxes);
 	TAILQ_INIT(&fleet->placed);
+	TAILQ_INIT(&fleet->leaving);
 	TAILQ_INIT(&fleet->dirty_sandboxes);
 	TAILQ_INIT(&fleet->dirty_nodes);
 	fleet->replace_timer = (struct timer)TIMER_NULL(TIMER_REPLACE, NULL);

@@ -371,7 +371,7 @@ struct fleet_create {
 	struct trace trace; /* made or taken from traceparent by the shell */
 	int64_t began_us;   /* wall clock at which the request arrived: start of stage admit */
 	int64_t admit_usec; /* how long admitting took so far */
-	int64_t queue_usec; /* longest wait for room; 0: NO_CAPACITY at once (a start slot is waited for anyhow) */
+	int64_t queue_usec; /* longest wait for room; 0: NO_CAPACITY at once, but for what comes in a moment (coming.c) */
 	struct sandbox_wish wish; /* copied */
 	uint32_t priority;
 	const char *claim; /* the warm sandbox that is to become this one (fleet_warm_pick()); NULL: none. Its id is then

@@ -96,7 +96,8 @@ struct sandbox {
 	struct node *origin; /* that keeps the snapshot as which it begins; NULL: it boots */
 	struct warm *warm; /* of which it is one; NULL: of none */
 	bool is_warm_ready;
-	TAILQ_ENTRY(sandbox) in_all, in_node, in_queue, in_dirty, in_placed, in_warm;
+	bool is_leaving; /* its room is still taken: coming.c */
+	TAILQ_ENTRY(sandbox) in_all, in_node, in_queue, in_dirty, in_placed, in_warm, in_leaving;
 	UT_hash_handle hh;
 };
 TAILQ_HEAD(sandbox_list, sandbox);
@@ -225,6 +226,7 @@ struct fleet {
 	struct node_list all_nodes;
 	struct sandbox *sandboxes;
 	struct sandbox_list placed; /* whose placement waits for its commit, in order of batches */
+	struct sandbox_list leaving; /* the room of which comes free */
 	struct sandbox_list all_sandboxes, dirty_sandboxes;
 	struct snapshot *snapshots;
 	struct snapshot_list all_snapshots, dirty_snapshots;
@@ -297,6 +299,7 @@ void fleet_sandbox_sleep(struct fleet *fleet, struct sandbox *sandbox);
 void fleet_sandbox_wake(struct fleet *fleet, struct sandbox *sandbox);
 bool fleet_is_sleeping(enum sandbox_state state); /* PAUSING, PAUSED, RESUMING */
 void fleet_sandbox_demand(const struct sandbox *sandbox, struct place_demand *ret);
+void fleet_sandbox_demand_add(const struct sandbox *sandbox, struct place_demand *sum); /* its room to others' */
 /* A zeroed slot at the end, NULL without memory. */
 struct note *fleet_sandbox_note_slot(struct sandbox *sandbox);
 struct note *fleet_sandbox_note_import(struct sandbox *sandbox, const struct stage_record *from);
@@ -340,6 +343,11 @@ bool fleet_queue_is_empty(const struct fleet *fleet);
 void fleet_queue_run(struct fleet *fleet);
 void fleet_queue_free(struct fleet *fleet);
 int fleet_tenant_set_weight(struct fleet *fleet, const char *tenant, uint32_t weight);
+
+/* ---- coming.c ---- */
+void fleet_coming_count(struct fleet *fleet, struct sandbox *sandbox);
+/* Whether it is worth a moment's wait although nothing fits now. */
+bool fleet_coming_room(const struct fleet *fleet, const struct sandbox *sandbox, const struct place_demand *demand);
 
 /* ---- learn.c ---- */
 bool fleet_sandbox_is_canary(const struct sandbox *sandbox);

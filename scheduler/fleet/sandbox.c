@@ -162,6 +162,7 @@ void fleet_sandbox_move(struct fleet *fleet, struct sandbox *sandbox, enum sandb
 	fleet_sandbox_arm(fleet, sandbox);
 	fleet_quota_count(fleet, sandbox);
 	fleet_warm_count(fleet, sandbox);
+	fleet_coming_count(fleet, sandbox);
 	fleet_sandbox_dirty(fleet, sandbox);
 	fleet_fork_leave(fleet, sandbox, from);
 }
@@ -276,6 +277,7 @@ struct sandbox *fleet_sandbox_add(struct fleet *fleet, struct sandbox_record *re
 	fleet->counts.sandboxes[sandbox->record.state]++;
 	fleet_quota_count(fleet, sandbox);
 	fleet_warm_count(fleet, sandbox);
+	fleet_coming_count(fleet, sandbox);
 	fleet_fork_enter(fleet, sandbox);
 	return sandbox;
 }
@@ -285,6 +287,8 @@ void fleet_sandbox_remove(struct fleet *fleet, struct sandbox *sandbox)
 	fleet->counts.sandboxes[sandbox->record.state]--;
 	fleet_quota_leave(fleet, sandbox);
 	fleet_warm_leave(sandbox);
+	if (sandbox->is_leaving)
+		TAILQ_REMOVE(&fleet->leaving, sandbox, in_leaving);
 	fleet_queue_leave(fleet, sandbox);
 	fleet_start_unplaced(fleet, sandbox);
 	if (sandbox->snapshot)
@@ -354,6 +358,16 @@ void fleet_sandbox_demand(const struct sandbox *sandbox, struct place_demand *re
 		.only = sandbox->origin ? sandbox->origin->place : NULL,
 	};
 	memcpy(ret->image_digest, spec->image_digest, sizeof(ret->image_digest));
+}
+
+void fleet_sandbox_demand_add(const struct sandbox *sandbox, struct place_demand *sum)
+{
+	struct place_demand one;
+
+	fleet_sandbox_demand(sandbox, &one);
+	sum->memory_mib += one.memory_mib;
+	sum->disk_mib += one.disk_mib;
+	sum->vcpus += one.vcpus;
 }
 
 void fleet_sandbox_reserve(struct fleet *fleet, struct sandbox *sandbox, bool starting)

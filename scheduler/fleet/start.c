@@ -10,7 +10,6 @@
 #include "fleet/internal.h"
 
 #define RESEND_DOUBLINGS 3
-#define CALLING_USEC (15 * USEC_PER_SEC) /* longer than a node's back-off at first */
 
 /* ---- commands ---- */
 
@@ -297,26 +296,6 @@ static void place_failed(struct fleet *fleet, struct sandbox *sandbox, struct er
 	fleet_sandbox_end(fleet, sandbox, END_FAILED, &why);
 }
 
-/* Just after a start the nodes have not called yet, an agent that restarts is away for a moment, and one that called
- * has still to say what is there: none of it is the same as there being none. */
-static bool nodes_are_coming(const struct fleet *fleet, const struct sandbox *sandbox)
-{
-	const struct node *origin = sandbox->origin;
-
-	if (origin)
-		return (origin->link == NODE_SUSPECT || origin->link == NODE_JOINING ||
-			       (origin->session && !origin->is_known)) &&
-		       fleet->now.mono_usec < sandbox->since_usec + CALLING_USEC;
-	if (!place_pool_is_dark(fleet->place, sandbox->record.pool))
-		return false;
-	if (fleet->n_unknown > 0 && fleet->now.mono_usec < sandbox->since_usec + CALLING_USEC)
-		return true;
-	return (fleet->counts.nodes[NODE_JOINING] > 0 &&
-		       fleet->now.mono_usec < fleet->started_usec + CALLING_USEC) ||
-	       (fleet->counts.nodes[NODE_SUSPECT] > 0 &&
-		       fleet->now.mono_usec < sandbox->since_usec + CALLING_USEC);
-}
-
 /* Back to the node that still has what the attempt before made there, where it would be taken anyhow. */
 static bool place_where_kept(struct fleet *fleet, struct sandbox *sandbox)
 {
@@ -371,7 +350,7 @@ void fleet_start_place(struct fleet *fleet, struct sandbox *sandbox)
 		return;
 	case PLACE_NO_ROOM:
 		if (fleet->now.mono_usec < sandbox->queue_until_usec ||
-			nodes_are_coming(fleet, sandbox) ||
+			fleet_coming_room(fleet, sandbox, &demand) ||
 			fleet_warm_yield(fleet, sandbox, &demand)) {
 			fleet_queue_add(fleet, sandbox);
 			return;

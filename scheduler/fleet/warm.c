@@ -406,16 +406,6 @@ bool fleet_sandbox_is_taking(const struct sandbox *sandbox)
 
 /* ---- room for who asks ---- */
 
-static void add(struct place_demand *sum, const struct sandbox *sandbox)
-{
-	struct place_demand one;
-
-	fleet_sandbox_demand(sandbox, &one);
-	sum->memory_mib += one.memory_mib;
-	sum->disk_mib += one.disk_mib;
-	sum->vcpus += one.vcpus;
-}
-
 /* Ends as many as it takes, if that helps at all. */
 static bool make_room(struct fleet *fleet, struct node *node, const struct place_demand *demand)
 {
@@ -424,14 +414,14 @@ static bool make_room(struct fleet *fleet, struct node *node, const struct place
 
 	TAILQ_FOREACH (sandbox, &node->sandboxes, in_node)
 		if (is_ready(sandbox))
-			add(&all, sandbox);
+			fleet_sandbox_demand_add(sandbox, &all);
 	if (!place_node_suits_without(node->place, demand, &all))
 		return false;
 	for (sandbox = TAILQ_FIRST(&node->sandboxes); sandbox; sandbox = next) {
 		next = TAILQ_NEXT(sandbox, in_node);
 		if (!is_ready(sandbox))
 			continue;
-		add(&ended, sandbox);
+		fleet_sandbox_demand_add(sandbox, &ended);
 		fleet_sandbox_stop(fleet, sandbox, END_REQUEST);
 		if (place_node_suits_without(node->place, demand, &ended))
 			break;

@@ -11,7 +11,7 @@
 	"`templateID` (\"base\"; or a snapshot's id or name: size, image, disk and pool are the snapshot's then, and others are refused), `timeout` s, `metadata` {string: string}, `envVars` {string: string}, `vcpus` or "   \
 	"`cpuCount` (1 to 32), `memoryMB`, `diskSizeMB`, `setupCommand` (run with `sh -c` before it is ready), "       \
 	"`setupTimeoutMs`, `secure`, `allow_internet_access` (true) and `network` {`allowOut`, `denyOut`: arrays of CIDR blocks, " \
-	"addresses and host names (`*.` before one: every name below it); what is allowed is so before what is denied}, `pool`, `queueTimeoutMs` (longest wait for room; 0: none), " \
+	"addresses and host names (`*.` before one: every name below it); what is allowed is so before what is denied}, `pool`, `queueTimeoutMs` (longest wait for room; 0: none, but 15 s for that of sandboxes which are being ended), " \
 	"`region`, `labels` {string: string} and `cpuClass` that the node must have, `priority` (0 to 9, among the tenant's own), `autoPause` (at the end of its time it is paused, not ended), `autoResume` {enabled: true} (a call for it wakes it while it is paused), `budget` (as of `PUT /v1/sandboxes/{id}/budget`). All optional; others " \
 	"are ignored."
 #define SANDBOX_ANSWER                                                                             \

@@ -294,6 +294,104 @@ START_TEST(test_a_first_canary_is_waited_for)
 }
 END_TEST
 
+/* ---- room that is about to be free ---- */
+
+static void destroy(const struct command *command)
+{
+	struct fleet_event event = { .type = FLEET_DESTROY };
+
+	event.destroy.request = ++rig.request;
+	event.destroy.sandbox = command->sandbox;
+	event.destroy.reason = END_REQUEST;
+	feed(event);
+}
+
+/* Its node is there, and time passes. */
+static void pass(unsigned int seconds)
+{
+	for (unsigned int i = 0; i < 2 * seconds; i++) {
+		struct fleet_event beat = of_node(FLEET_NODE_HEARTBEAT);
+		struct heartbeat heartbeat = { .schedulable = true };
+
+		rig.now.mono_usec += USEC_PER_SEC / 2;
+		beat.heartbeat = &heartbeat;
+		feed(beat);
+		feed((struct fleet_event){ .type = FLEET_TICK });
+		if (rig.last_code != FAIL_NONE)
+			return;
+	}
+}
+
+/* Whoever kills one and asks for another is not told that there is no room, though it has yet to come free. */
+START_TEST(test_what_was_killed_makes_room)
+{
+	struct sandbox_record record;
+
+	rig.queue_usec = 0;
+	create("a", 0, 256);
+	ck_assert_int_eq(rig.last_code, FAIL_NO_CAPACITY);
+	for (unsigned int i = 0; i < SLOTS; i++)
+		report(&rig.commands[i], REPORT_RUNNING, 1);
+	destroy(&rig.commands[0]);
+	create("a", 0, 256);
+	ck_assert_int_eq(rig.last_code, FAIL_NONE);
+	create("b", 0, 30000); /* not even then */
+	ck_assert_int_eq(rig.last_code, FAIL_NO_CAPACITY);
+	pass(10);
+	ck_assert_int_eq(rig.last_code, FAIL_NONE);
+	ck_assert_uint_eq(rig.n_commands, SLOTS);
+	report(&rig.commands[0], REPORT_ENDED, 2);
+	ck_assert_uint_eq(rig.n_commands, SLOTS + 1);
+	ck_assert_int_eq(fleet_sandbox_get(rig.fleet, rig.commands[SLOTS].sandbox, &record, NULL), 0);
+	ck_assert_uint_eq(record.attempts, 1);
+	sandbox_record_deinit(&record);
+	create("a", 0, 256); /* nothing more ends */
+	ck_assert_int_eq(rig.last_code, FAIL_NO_CAPACITY);
+}
+END_TEST
+
+START_TEST(test_what_does_not_end_is_not_waited_for_without_end)
+{
+	int64_t began = rig.now.mono_usec;
+
+	rig.queue_usec = 0;
+	report(&rig.commands[0], REPORT_RUNNING, 1);
+	destroy(&rig.commands[0]);
+	create("a", 0, 256);
+	ck_assert_int_eq(rig.last_code, FAIL_NONE);
+	pass(30);
+	ck_assert_int_eq(rig.last_code, FAIL_NO_CAPACITY);
+	ck_assert_int_ge(rig.now.mono_usec - began, 15 * USEC_PER_SEC);
+	ck_assert_int_le(rig.now.mono_usec - began, 16 * USEC_PER_SEC);
+	pass(60); /* it is given up: its room may never come */
+	create("a", 0, 256);
+	ck_assert_int_eq(rig.last_code, FAIL_NO_CAPACITY);
+}
+END_TEST
+
+/* One that sleeps has given back its memory already: there is no more to wait for. */
+START_TEST(test_a_sleeper_that_is_killed_leaves_no_memory)
+{
+	rig.queue_usec = 0;
+	for (unsigned int i = 0; i < SLOTS; i++) {
+		report(&rig.commands[i], REPORT_RUNNING, 1);
+		report(&rig.commands[i], REPORT_ENDED, 2);
+	}
+	create("a", 0, 10000);
+	report(&rig.commands[SLOTS], REPORT_RUNNING, 1);
+	report(&rig.commands[SLOTS], REPORT_PAUSED, 2);
+	create("a", 0, 11000); /* of 20000 */
+	ck_assert_uint_eq(rig.n_commands, SLOTS + 2);
+	report(&rig.commands[SLOTS + 1], REPORT_RUNNING, 1);
+	destroy(&rig.commands[SLOTS]);
+	create("b", 0, 15000);
+	ck_assert_int_eq(rig.last_code, FAIL_NO_CAPACITY);
+	destroy(&rig.commands[SLOTS + 1]);
+	create("b", 0, 15000);
+	ck_assert_int_eq(rig.last_code, FAIL_NONE);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fleet-queue");
@@ -307,6 +405,9 @@ int main(void)
 	tcase_add_test(tcase, test_nobody_fills_the_queue);
 	tcase_add_test(tcase, test_waiting_costs_no_attempt);
 	tcase_add_loop_test(tcase, test_a_first_canary_is_waited_for, 0, 2);
+	tcase_add_test(tcase, test_what_was_killed_makes_room);
+	tcase_add_test(tcase, test_what_does_not_end_is_not_waited_for_without_end);
+	tcase_add_test(tcase, test_a_sleeper_that_is_killed_leaves_no_memory);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
 }

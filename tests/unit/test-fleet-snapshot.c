@@ -741,24 +741,48 @@ END_TEST
 
 /* ---- beginning as one ---- */
 
-START_TEST(test_it_begins_where_the_snapshot_is)
+/* Its node is full of such; the others are emptier, and stay so. */
+static void fill_its_node(void)
 {
-	make_snapshot();
-	for (char c = 'e'; c < 'k'; c++) { /* the others are emptier, and stay so */
+	for (char c = 'h'; c < 'n'; c++) {
 		char id[ID_SIZE];
 
 		memset(id, c, ID_LEN);
 		id[ID_LEN] = '\0';
 		create(id, snap_id, 0, (struct fleet_quota){ 0 });
 		if (!saved(id) || !*saved(id)->node)
-			break; /* its node is full */
+			break;
 		ck_assert_int_eq(node_of(id), 0);
 		say(id, REPORT_RUNNING, NULL, NULL, FAIL_NONE);
 	}
+}
+
+START_TEST(test_it_begins_where_the_snapshot_is)
+{
+	make_snapshot();
+	fill_its_node();
 	create("qqqqqqqqqqqqqqqqqqqq", snap_id, 54, (struct fleet_quota){ 0 });
 	ck_assert_int_eq(answer_to(54), FAIL_NO_CAPACITY);
 	ck_assert_ptr_nonnull(strstr(reply_to(54)->err.msg, "alone has the snapshot"));
 	ck_assert_ptr_nonnull(strstr(reply_to(54)->err.msg, node_id(0)));
+}
+END_TEST
+
+/* What is killed gives up its room a moment later. */
+START_TEST(test_its_node_is_about_to_have_room)
+{
+	const char killed[] = "hhhhhhhhhhhhhhhhhhhh";
+	struct fleet_event event = { .type = FLEET_DESTROY };
+
+	make_snapshot();
+	fill_its_node();
+	event.destroy.sandbox = killed;
+	event.destroy.reason = END_REQUEST;
+	feed(event);
+	create("qqqqqqqqqqqqqqqqqqqq", snap_id, 54, (struct fleet_quota){ 0 });
+	ck_assert_ptr_null(reply_to(54));
+	say(killed, REPORT_ENDED, NULL, NULL, FAIL_NONE);
+	ck_assert_int_eq(node_of("qqqqqqqqqqqqqqqqqqqq"), 0);
 }
 END_TEST
 
@@ -944,6 +968,7 @@ int main(void)
 	tcase_add_test(tc, test_a_restored_store_adopts);
 	tcase_add_loop_test(tc, test_its_node_is_removed, 0, 2);
 	tcase_add_test(tc, test_it_begins_where_the_snapshot_is);
+	tcase_add_test(tc, test_its_node_is_about_to_have_room);
 	tcase_add_test(tc, test_its_node_is_not_there);
 	tcase_add_test(tc, test_a_fork);
 	tcase_add_test(tc, test_a_fork_within_its_quota);
