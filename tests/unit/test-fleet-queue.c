@@ -355,7 +355,8 @@ START_TEST(test_what_does_not_end_is_not_waited_for_without_end)
 	int64_t began = rig.now.mono_usec;
 
 	rig.queue_usec = 0;
-	report(&rig.commands[0], REPORT_RUNNING, 1);
+	for (unsigned int i = 0; i < SLOTS; i++)
+		report(&rig.commands[i], REPORT_RUNNING, 1);
 	destroy(&rig.commands[0]);
 	create("a", 0, 256);
 	ck_assert_int_eq(rig.last_code, FAIL_NONE);
