@@ -15,6 +15,7 @@
 #include "agent/image-collect.h"
 #include "agent/images.h"
 #include "agent/sandbox.h"
+#include "agent/space.h"
 #include "agent/worker.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -42,6 +43,7 @@ struct host {
 struct look {
 	struct host *host;
 	struct sv_capacity found;
+	struct space space;
 };
 
 static void look_free(struct look *look)
@@ -49,6 +51,7 @@ static void look_free(struct look *look)
 	if (!look)
 		return;
 	image_list_deinit(&look->found.images);
+	space_deinit(&look->space);
 	free(look);
 }
 
@@ -176,6 +179,10 @@ static void run_look(void *arg, const atomic_bool *stop)
 	(void)kvm_check(options->kvm_device, options->kvm_probe, &look->found.unschedulable);
 	check_floor(options, &look->found.unschedulable);
 	check_fit(look->host, &look->found.unschedulable);
+	if (space_look(options->state, &look->space) < 0)
+		log_debug("what the disk's space went to cannot be told");
+	look->found.space = look->space.items;
+	look->found.n_space = look->space.n;
 	if (images_list(agent->images, &look->found.images) < 0)
 		log_debug("the images cannot be listed");
 }
@@ -267,6 +274,7 @@ int host_new(struct host **ret, struct agent *agent, struct err *reterr)
 	run_look(&look, NULL);
 	tell(host, &look.found);
 	image_list_deinit(&look.found.images);
+	space_deinit(&look.space);
 	return 0;
 }
 

@@ -135,6 +135,7 @@ struct supervisor {
 	bool started;
 	/* host */
 	struct sv_capacity capacity;
+	struct space_list space, space_told; /* MiB */
 	bool has_capacity;
 	bool capacity_changed;
 	int64_t capacity_sent_usec;

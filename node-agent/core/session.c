@@ -12,6 +12,8 @@
 #define REPORT_PAUSE_MAX (15 * USEC_PER_SEC)
 #define DRIFT_RESYNC_USEC                                                                          \
 	(60 * USEC_PER_SEC + USEC_PER_SEC) /* a little over the drift time: two looks settle it */
+#define MIB (1024u * 1024u)
+#define SPACE_STEP_MIB 64u
 
 /* ---- reports ---- */
 
@@ -220,7 +222,9 @@ static void send_capacity(struct supervisor *sv)
 	report->memory_used_mib = counts.memory_mib;
 	report->disk_free_mib = sv->capacity.disk_free_mib;
 	report->unschedulable = *sv_unable(sv);
-	if (image_list_copy(&sv->capacity.images, &report->images) < 0)
+	space_list_deinit(&sv->space_told);
+	if (image_list_copy(&sv->capacity.images, &report->images) < 0 || space_list_copy(&sv->space, &report->space) < 0 ||
+		space_list_copy(&sv->space, &sv->space_told) < 0)
 		sv->out->no_memory = true;
 }
 
@@ -238,6 +242,50 @@ static bool is_news(const struct sv_capacity *old, const struct sv_capacity *new
 	       !same_images(&old->images, &new->images);
 }
 
+static const char *owner_of(const struct supervisor *sv, const char *id)
+{
+	const struct sv_sandbox *sandbox = sv_sandbox_find(sv, id);
+	const struct sv_snapshot *snapshot;
+
+	if (sandbox)
+		return sandbox->journal.spec ? sandbox->journal.spec->tenant : "";
+	HASH_FIND_STR(sv->snapshots, id, snapshot);
+	return snapshot ? snapshot->info.tenant : "";
+}
+
+/* As with the node's whole disk: a log line is no news. A tenant that comes or goes is. */
+static bool space_is_news(const struct space_list *old, const struct space_list *new)
+{
+	for (size_t i = 0; i < new->n; i++) {
+		uint64_t was = space_list_of(old, new->items[i].tenant), is = new->items[i].used;
+
+		if (was == 0 || (is > was ? is - was : was - is) >= SPACE_STEP_MIB)
+			return true;
+	}
+	return old->n != new->n; /* all of the new ones are among the old ones */
+}
+
+/* Summed in bytes and rounded up once, so that many small files are not as many MiB. */
+static void take_space(struct supervisor *sv, const struct sv_capacity *capacity)
+{
+	struct space_list space = { 0 };
+	int r = 0;
+
+	for (size_t i = 0; i < capacity->n_space && r == 0; i++)
+		if (capacity->space[i].bytes > 0)
+			r = space_list_add(&space, owner_of(sv, capacity->space[i].id), capacity->space[i].bytes);
+	if (r < 0) {
+		space_list_deinit(&space);
+		sv->out->no_memory = true;
+		return;
+	}
+	for (size_t i = 0; i < space.n; i++)
+		space.items[i].used = (space.items[i].used + MIB - 1) / MIB;
+	sv->capacity_changed = sv->capacity_changed || space_is_news(&sv->space_told, &space);
+	space_list_deinit(&sv->space);
+	sv->space = space;
+}
+
 void sv_on_capacity(struct supervisor *sv, const struct sv_capacity *capacity)
 {
 	bool urgent = capacity->unschedulable.code != sv->capacity.unschedulable.code;
@@ -251,6 +299,8 @@ void sv_on_capacity(struct supervisor *sv, const struct sv_capacity *capacity)
 	image_list_deinit(&sv->capacity.images);
 	sv->capacity = *capacity;
 	sv->capacity.images = images;
+	sv->capacity.space = NULL;
+	take_space(sv, capacity);
 	if (!sv->has_capacity) {
 		sv->has_capacity = true;
 		if (sv->link_up)
@@ -395,6 +445,7 @@ void sv_on_welcome(struct supervisor *sv, const struct welcome *welcome)
 	sv_lease_welcomed(sv, welcome->lease_ms);
 	send_inventory(sv);
 	send_heartbeat(sv);
+	space_list_deinit(&sv->space_told); /* a hello does not say it */
 	sv_usage_welcomed(sv, welcome->takes_usage);
 }
 

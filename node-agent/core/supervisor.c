@@ -38,6 +38,8 @@ struct supervisor *supervisor_free(struct supervisor *sv)
 	sv_usage_free(sv);
 	sv_snapshots_free(sv);
 	image_list_deinit(&sv->capacity.images);
+	space_list_deinit(&sv->space);
+	space_list_deinit(&sv->space_told);
 	reconcile_free(sv->reconcile);
 	free(sv);
 	return NULL;

@@ -256,11 +256,19 @@ enum sv_event_type {
 	SV_EV_MAX_
 };
 
+/* What lies in one directory of the disk: a sandbox's, or a snapshot's. */
+struct sv_space {
+	char id[ID_SIZE];
+	uint64_t bytes;
+};
+
 struct sv_capacity {
 	struct node_capacity capacity;
 	uint64_t disk_free_mib;
 	struct err unschedulable; /* KVM_UNAVAILABLE, ...; FAIL_NONE: able */
 	struct image_list images;
+	const struct sv_space *space; /* valid during the event; the supervisor knows whose they are */
+	size_t n_space;
 };
 
 /* How often a sandbox whose CPU or egress has a budget is to be read. */

@@ -11,7 +11,6 @@
 
 #include "wire/messages-private.h"
 
-#define CAPACITY_MIB_MAX (UINT64_C(1) << 34)
 #define CAPACITY_COUNT_MAX (UINT32_C(1) << 20)
 
 /* The same for a member that could not be copied: want of memory here is nothing that the peer did wrong. */
@@ -267,6 +266,9 @@ int capacity_report_decode(
 	r = take_images(&report.images, message->images, message->n_images);
 	if (r < 0)
 		return refuse_copy(reterr, "images", r);
+	r = space_take(&report.space, message->space, message->n_space);
+	if (r < 0)
+		return refuse_copy(reterr, "space", r);
 	*ret = report;
 	report = (struct capacity_report){ 0 };
 	return 0;

@@ -20,6 +20,11 @@
 	})
 #define DROP(message) (protobuf_c_message_free_unpacked(&(message)->base, NULL), NULL)
 
+#define CAPACITY_MIB_MAX (UINT64_C(1) << 34)
+
+bool space_put(Croft__TenantSpace ***to, size_t *n_to, const struct space_list *list);
+int space_take(struct space_list *to, Croft__TenantSpace *const *from, size_t n); /* 0, -EINVAL, -ENOMEM */
+
 static inline bool put_text(char **to, const char *text)
 {
 	if (!text || !*text)

@@ -171,6 +171,7 @@ void hello_deinit(struct hello *hello)
 void capacity_report_deinit(struct capacity_report *report)
 {
 	image_list_deinit(&report->images);
+	space_list_deinit(&report->space);
 }
 
 void create_command_deinit(struct create_command *command)
@@ -468,7 +469,7 @@ Croft__CapacityReport *capacity_report_encode(const struct capacity_report *repo
 	to->disk_free_mib = report->disk_free_mib;
 	if (!put_capacity(&to->capacity, &report->capacity) ||
 		!put_failure(&to->unschedulable, &report->unschedulable) ||
-		!put_images(&to->images, &to->n_images, &report->images))
+		!put_images(&to->images, &to->n_images, &report->images) || !space_put(&to->space, &to->n_space, &report->space))
 		return DROP(to);
 	return to;
 }

@@ -210,12 +210,28 @@ struct lease_grant {
 Croft__LeaseGrant *lease_grant_encode(const struct lease_grant *grant);
 void lease_grant_decode(const Croft__LeaseGrant *message, struct lease_grant *ret);
 
+/* How much of a node's disk is whose. The unit is its maker's: a report has MiB. */
+#define SPACE_TENANTS_MAX 256
+struct tenant_space {
+	char tenant[ID_NAME_MAX + 1]; /* "": nobody's, and of those that came when the list was full */
+	uint64_t used;
+};
+struct space_list {
+	struct tenant_space *items;
+	size_t n;
+};
+void space_list_deinit(struct space_list *list);
+int space_list_add(struct space_list *list, const char *tenant, uint64_t used); /* to what is there: 0, -EINVAL, -ENOMEM */
+int space_list_copy(const struct space_list *list, struct space_list *ret);
+uint64_t space_list_of(const struct space_list *list, const char *tenant);
+
 struct capacity_report {
 	struct node_capacity capacity;
 	uint64_t memory_used_mib;
 	uint64_t disk_free_mib;
 	struct err unschedulable;
 	struct image_list images;
+	struct space_list space; /* MiB */
 };
 void capacity_report_deinit(struct capacity_report *report);
 Croft__CapacityReport *capacity_report_encode(const struct capacity_report *report);

@@ -51,6 +51,7 @@ static void print_node(const json_t *node)
 		"revoked", "joined", "heard", "images" };
 	const char *name;
 	json_t *value;
+	size_t i;
 
 	print_members(node, members, ARRAY_LEN(members));
 	json_object_foreach(json_object_get(node, "capacity"), name, value)
@@ -64,6 +65,13 @@ static void print_node(const json_t *node)
 		(void) text_of(value, "why", why, sizeof(why));
 		(void) text_of(value, "since", since, sizeof(since));
 		(void) printf("%-20s since %s by %s: %s\n", name, since, who, why);
+	}
+	json_array_foreach(json_object_get(node, "space"), i, value) {
+		char tenant[72] = "";
+
+		(void) text_of(value, "tenant", tenant, sizeof(tenant));
+		(void) printf("%-20s %" JSON_INTEGER_FORMAT " MiB of %s\n", "disk_used", json_integer_value(json_object_get(value, "used_mib")),
+			*tenant ? tenant : "nobody");
 	}
 	print_health(json_object_get(node, "health"));
 	(void) fflush(stdout);

@@ -643,6 +643,7 @@ struct fleet_node_view {
 	uint64_t disk_reserved_mib;
 	uint32_t cpus_reserved; /* vCPUs */
 	size_t n_images;
+	const struct space_list *space; /* how much of its disk is whose, MiB, as it said */
 };
 /* For events of this node, which come often; NULL: no such node. Valid until the fleet is freed. */
 struct node *fleet_node_handle(struct fleet *fleet, const char *id);

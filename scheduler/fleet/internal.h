@@ -182,6 +182,7 @@ struct node {
 	uint64_t freezing_mib;  /* memory, that forks under way may freeze */
 	uint64_t settling_mib;  /* and that those did which its capacity does not speak of yet */
 	size_t n_images;
+	struct space_list space; /* of its disk, MiB */
 	int64_t busy_until_usec;
 	int64_t busy_usec; /* the next back-off */
 	uint64_t foreign_memory_mib, foreign_disk_mib;

@@ -177,6 +177,7 @@ void fleet_node_free_all(struct fleet *fleet)
 		TAILQ_REMOVE(&fleet->all_nodes, node, in_all);
 		HASH_DEL(fleet->nodes, node);
 		fleet_inventory_forget(node);
+		space_list_deinit(&node->space);
 		node_record_deinit(&node->record);
 		free(node); /* its place went with struct place */
 	}
@@ -451,6 +452,18 @@ void fleet_node_stall(struct fleet *fleet, int64_t stall_usec)
 
 /* ---- capacity, facts, revocation ---- */
 
+static void set_space(struct fleet *fleet, struct node *node, const struct space_list *space)
+{
+	struct space_list copy;
+
+	if (space_list_copy(space, &copy) < 0) {
+		fleet->out->no_memory = true;
+		return;
+	}
+	space_list_deinit(&node->space);
+	node->space = copy;
+}
+
 void fleet_node_capacity_report(
 	struct fleet *fleet, struct node *node, const struct capacity_report *report)
 {
@@ -461,6 +474,7 @@ void fleet_node_capacity_report(
 	node->unschedulable = report->unschedulable;
 	node->settling_mib = 0;
 	set_images(fleet, node, &report->images);
+	set_space(fleet, node, &report->space);
 	fleet_node_update_place(fleet, node);
 }
 

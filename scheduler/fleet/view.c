@@ -120,6 +120,7 @@ int fleet_node_get(const struct fleet *fleet, const char *id, struct fleet_node_
 		.disk_reserved_mib = usage.disk_mib,
 		.cpus_reserved = usage.vcpus,
 		.n_images = node->n_images,
+		.space = &node->space,
 	};
 	return 0;
 }

@@ -221,7 +221,8 @@ const struct api_route api_routes[] = {
 	{ "GET", "/v1/nodes/{id}", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_node_get,
 		"One node.", "",
 		"200 {`id pool hostname machine version cpuClass state schedulable revoked facts health labels joined heard images capacity "
-		"unschedulable telemetry`}" },
+		"kept space unschedulable telemetry`}; `space`: [{`tenant used_mib`}], what its sandboxes, asleep ones too, and its snapshots "
+		"take on the node's disk (blocks that two files share count twice); `tenant` null: nobody's" },
 	{ "GET", "/v1/nodes/{id}/telemetry", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_node_telemetry,
 		"Telemetry of one node: what was received, and its last records in order.", "query `after`: a sequence number",
 		"200 {`counts`, `records`: [{`seq when what outcome sandbox took_ms code detail count`}]}: `count` is how many calls into the sandbox a record "

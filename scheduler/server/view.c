@@ -328,6 +328,17 @@ static json_t *capacity(const struct fleet_node_view *view)
 		(json_int_t)view->n_starting, "max_vcpus", (json_int_t)c->max_vcpus);
 }
 
+static json_t *space(const struct space_list *list)
+{
+	json_t *array = json_array();
+
+	for (size_t i = 0; list && i < list->n; i++)
+		(void)json_array_append_new(array,
+			json_pack("{s:s?, s:I}", "tenant", *list->items[i].tenant ? list->items[i].tenant : NULL, "used_mib",
+				(json_int_t)list->items[i].used));
+	return array;
+}
+
 json_t *view_node(const struct server *server, const struct fleet_node_view *view)
 {
 	const struct node_record *record = view->record;
@@ -350,6 +361,7 @@ json_t *view_node(const struct server *server, const struct fleet_node_view *vie
 	kept = fleet_node_keeps(shell_fleet(server->shell), record->id);
 	(void)json_object_set_new(object, "kept",
 		json_pack("{s:I, s:I}", "paused", (json_int_t)kept.paused, "snapshots", (json_int_t)kept.snapshots));
+	(void)json_object_set_new(object, "space", space(view->space));
 	(void)json_object_set_new(object, "unschedulable",
 		view->unschedulable && err_is_set(view->unschedulable)
 			? json_failure(view->unschedulable, &context)

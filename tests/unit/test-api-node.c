@@ -147,6 +147,61 @@ START_TEST(test_cpu_class_is_shown_and_stored)
 }
 END_TEST
 
+static void send_space(struct fake_node *node, const char *tenant, uint64_t used_mib)
+{
+	struct capacity_report report = { .capacity = node->capacity };
+	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
+
+	ck_assert_int_eq(space_list_add(&report.space, "acme", used_mib), 0);
+	ck_assert_int_eq(space_list_add(&report.space, "", 3), 0);
+	envelope.body_case = CROFT__ENVELOPE__BODY_CAPACITY;
+	envelope.capacity = capacity_report_encode(&report);
+	free(envelope.capacity->space[0]->tenant);
+	envelope.capacity->space[0]->tenant = strdup(tenant);
+	node_send(node, &envelope);
+	croft__capacity_report__free_unpacked(envelope.capacity, NULL);
+	capacity_report_deinit(&report);
+}
+
+/* Until its node says that the disk is used so; of the tenant, and of nobody. */
+static bool shows_space(struct rig *rig, const struct fake_node *node, json_int_t used_mib)
+{
+	bool is_shown = false;
+
+	for (int i = 0; i < 200 && !is_shown; i++) {
+		struct answer answer = rig_get(rig, rig->keys.provider, "/v1/nodes/*", node->node);
+		const json_t *space = json_object_get(answer.json, "space"), *one = json_array_get(space, 0);
+
+		is_shown = json_array_size(space) == 2 && json_integer_value(json_object_get(one, "used_mib")) == used_mib;
+		if (is_shown) {
+			ck_assert_str_eq(json_string_value(json_object_get(one, "tenant")), "acme");
+			ck_assert(json_is_null(json_object_get(json_array_get(space, 1), "tenant")));
+		}
+		answer_free(&answer);
+		loop_for(rig->base, 5);
+	}
+	return is_shown;
+}
+
+START_TEST(test_whose_a_nodes_disk_is)
+{
+	struct rig rig;
+	struct fake_node node;
+
+	rig_open(&rig);
+	node_join(&node, &rig);
+	send_space(&node, "acme", 700);
+	ck_assert(shows_space(&rig, &node, 700));
+	send_space(&node, "acme", 70);
+	ck_assert(shows_space(&rig, &node, 70));
+	send_space(&node, "Ac\nme", 7000); /* no name: the whole report is none */
+	send_space(&node, "acme", 71);
+	ck_assert(shows_space(&rig, &node, 71));
+	node_close(&node);
+	rig_close(&rig);
+}
+END_TEST
+
 /* What the link holds of `node`'s key; the number of the newest into `ret_newest`. */
 static unsigned int sessions_of(
 	const struct rig *rig, const struct fake_node *node, uint64_t *ret_newest)
@@ -842,6 +897,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_cpu_class_is_shown_and_stored);
+	tcase_add_test(tc, test_whose_a_nodes_disk_is);
 	tcase_add_test(tc, test_join_token);
 	tcase_add_test(tc, test_join_token_revoked_and_expired);
 	tcase_add_test(tc, test_token_may_only_enroll);

@@ -140,6 +140,8 @@ START_TEST(test_hello_and_capacity)
 	(void)err_set(&hello.unschedulable, FAIL_KVM_UNAVAILABLE, 0, "No.");
 	ck_assert_int_eq(image_list_add(&hello.images, DIGEST), 0);
 	ck_assert_int_eq(image_list_copy(&hello.images, &report.images), 0);
+	ck_assert_int_eq(space_list_add(&report.space, "tenant", 9), 0);
+	ck_assert_int_eq(space_list_add(&report.space, "", 4), 0);
 	message = hello_encode(&hello);
 	report_message = capacity_report_encode(&report);
 	ck_assert_int_eq(hello_decode(message, &back, NULL), 0);
@@ -154,6 +156,9 @@ START_TEST(test_hello_and_capacity)
 	ck_assert(capacity_is_equal(&report_back.capacity, &hello.capacity));
 	ck_assert_uint_eq(report_back.images.n, 1);
 	ck_assert_uint_eq(report_back.capacity.frozen_mib, 7);
+	ck_assert_uint_eq(report_back.space.n, 2);
+	ck_assert_uint_eq(space_list_of(&report_back.space, "tenant"), 9);
+	ck_assert_uint_eq(space_list_of(&report_back.space, ""), 4);
 	ck_assert_int_eq(report_back.unschedulable.code, FAIL_NONE);
 	hello_deinit(&hello);
 	hello_deinit(&back);
