@@ -10,7 +10,7 @@
 #include "cli/query.h"
 
 struct wish {
-	const char *pool, *template_name, *tenant, *region, *cpu_class;
+	const char *pool, *template_name, *tenant, *region, *cpu_class, *replay;
 	json_t *labels;
 	uint64_t vcpus, memory_mib, disk_mib;
 	uint64_t if_vcpus, if_memory_mib, if_disk_mib, if_overcommit;
@@ -48,6 +48,7 @@ static char *query_of(const struct wish *wish)
 		{ .name = "vcpus", .number = wish->vcpus },
 		{ .name = "memoryMB", .number = wish->memory_mib },
 		{ .name = "diskSizeMB", .number = wish->disk_mib },
+		{ .name = "replay", .text = wish->replay },
 		{ .name = "if_vcpus", .number = wish->if_vcpus },
 		{ .name = "if_memoryMB", .number = wish->if_memory_mib },
 		{ .name = "if_diskSizeMB", .number = wish->if_disk_mib },
@@ -134,6 +135,45 @@ static void print_forecast(const json_t *pool)
 		(void) printf("%s: no trend: it does not grow beyond what chance explains\n", name);
 }
 
+/* "placed 10, refused 2 (cpu 2), first on 2026-01-05, at most 8 at once" */
+static void print_replayed(const char *pool, const char *what, const json_t *result)
+{
+	const json_t *by = json_object_get(result, "by");
+	char placed[32] = "", refused[32] = "", standing[32] = "", first[64] = "", peak[32] = "";
+	const char *name;
+	json_t *n;
+
+	(void) text_of(result, "placed", placed, sizeof(placed));
+	(void) text_of(result, "refused", refused, sizeof(refused));
+	(void) text_of(result, "standing_refused", standing, sizeof(standing));
+	(void) text_of(json_object_get(result, "peak"), "sandboxes", peak, sizeof(peak));
+	(void) printf("%s: %s: %s find room, %s do not", pool, what, placed, refused);
+	json_object_foreach((json_t *) (uintptr_t) by, name, n)
+		(void) printf(", %lld for %s", (long long) json_integer_value(n), name);
+	if (strcmp(standing, "0") != 0)
+		(void) printf(" (%s of them or of those that ran before)", standing);
+	if (text_of(result, "first_refused", first, sizeof(first)))
+		(void) printf(", the first at %s", first);
+	(void) printf("; %s at once at most\n", peak);
+}
+
+static void print_replay(const json_t *pool)
+{
+	const json_t *replay = json_object_get(pool, "replay"), *then = json_object_get(replay, "if");
+	char name[64] = "", requests[32], unplaced[32], from[64], since[64];
+
+	if (!json_is_object(replay))
+		return;
+	(void) text_of(pool, "pool", name, sizeof(name));
+	(void) printf("%s: %s requests since %s, of which %s got no room\n", name, text_of(replay, "requests", requests, sizeof(requests)),
+		text_of(replay, "from", from, sizeof(from)), text_of(replay, "unplaced", unplaced, sizeof(unplaced)));
+	if (!json_is_true(json_object_get(replay, "complete")))
+		(void) printf("%s: all of them are known only since %s\n", name, text_of(replay, "since", since, sizeof(since)));
+	print_replayed(name, "asked again of the pool as it is", json_object_get(replay, "now"));
+	if (json_is_object(then))
+		print_replayed(name, "with the change", then);
+}
+
 static int print_capacity(const json_t *answer)
 {
 	const json_t *pools = json_object_get(answer, "pools");
@@ -144,6 +184,7 @@ static int print_capacity(const json_t *answer)
 	json_array_foreach(pools, k, pool) {
 		print_stops(pool);
 		print_forecast(pool);
+		print_replay(pool);
 	}
 	return status;
 }
@@ -151,7 +192,8 @@ static int print_capacity(const json_t *answer)
 static const char *const columns[] = { "pool", "customer", "overcommit_percent", "fits", "waiting", "nodes", "fitting",
 	"total.memory_mib", "total.vcpus", "total.disk_mib", "total.sandboxes", "used.memory_mib", "used.vcpus", "used.disk_mib",
 	"used.sandboxes", "if.fits", "if.waiting", "if.more", "forecast.verdict", "forecast.by", "forecast.runs_out",
-	"forecast.earliest", "forecast.latest" };
+	"forecast.earliest", "forecast.latest", "replay.requests", "replay.unplaced", "replay.complete", "replay.now.placed",
+	"replay.now.refused", "replay.if.placed", "replay.if.refused" };
 
 int capacity(struct cli *cli, const struct command *command, int argc, char **argv)
 {
@@ -167,6 +209,7 @@ int capacity(struct cli *cli, const struct command *command, int argc, char **ar
 		{ "vcpus", 0, ARG_U64, &w.vcpus, "N", "vCPUs of each; as of a create by default." },
 		{ "memory", 'm', ARG_SIZE_MIB, &w.memory_mib, "SIZE", "Memory of each." },
 		{ "disk", 'd', ARG_SIZE_MIB, &w.disk_mib, "SIZE", "Disk of each." },
+		{ "replay", 0, ARG_STRING, &w.replay, "TIME", "Ask again for all that was asked for in that time (as 7d): of the pool as it is, and as it might be." },
 		{ "region", 0, ARG_STRING, &w.region, "NAME", "On nodes of this region." },
 		{ "cpu-class", 0, ARG_STRING, &w.cpu_class, "CLASS", "On nodes with this CPU." },
 		{ "label", 'l', ARG_PAIRS, &w.labels, "NAME=VALUE", "On nodes with this label; may be repeated." },

@@ -24,12 +24,9 @@ static void put_cell(const char *text)
 /* As list_member(), but with every digit that the API gave: tables are for people, this is for sums. */
 static const char *exact_member(const json_t *object, const char *path, char *buf, size_t size)
 {
-	const char *dot = strchr(path, '.');
-	const json_t *value;
-	char outer[32];
+	const char *name = path;
+	const json_t *holder = list_holder(object, &name), *value = json_object_get(holder, name);
 
-	(void) snprintf(outer, sizeof(outer), "%.*s", dot ? (int) (dot - path) : 0, path);
-	value = json_object_get(dot ? json_object_get(object, outer) : object, dot ? dot + 1 : path);
 	if (!json_is_real(value))
 		return list_member(object, path, buf, size);
 	(void) snprintf(buf, size, "%.9g", json_real_value(value));

@@ -19,15 +19,24 @@ int only_names(struct cli *cli, const struct command *command, int n, int *argc,
 	return -1;
 }
 
-const char *list_member(const json_t *object, const char *path, char *buf, size_t size)
+const json_t *list_holder(const json_t *object, const char **path)
 {
-	const char *dot = strchr(path, '.');
+	const char *dot;
 	char outer[32];
 
-	if (!dot)
-		return text_of(object, path, buf, size);
-	(void) snprintf(outer, sizeof(outer), "%.*s", (int) (dot - path), path);
-	return text_of(json_object_get(object, outer), dot + 1, buf, size);
+	while ((dot = strchr(*path, '.'))) {
+		(void) snprintf(outer, sizeof(outer), "%.*s", (int) (dot - *path), *path);
+		object = json_object_get(object, outer);
+		*path = dot + 1;
+	}
+	return object;
+}
+
+const char *list_member(const json_t *object, const char *path, char *buf, size_t size)
+{
+	const json_t *holder = list_holder(object, &path);
+
+	return text_of(holder, path, buf, size);
 }
 
 struct table *list_table(const struct list_view *view, const json_t *list)

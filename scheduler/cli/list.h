@@ -25,6 +25,8 @@ struct table *list_table(const struct list_view *view, const json_t *list);
 /* The whole command. */
 int list_run(struct cli *cli, const struct command *command, int argc, char **argv, const struct list_view *view);
 
+/* The object that has the last name of "a.b.c", and *path at that name; NULL when it is absent. */
+const json_t *list_holder(const json_t *object, const char **path);
 /* The text of a member, cleaned, as list_view names it; NULL when it is absent. */
 const char *list_member(const json_t *object, const char *path, char *buf, size_t size);
 /* A row per element of `list` (borrowed) with these members: OUTPUT_CSV, with their names as its first line; or a line of JSON

@@ -75,18 +75,32 @@ int place_copy_new(struct place_copy **ret, const struct place *place, const cha
 	return 0;
 }
 
+static const struct copied_node *largest_of(const struct place_copy *copy)
+{
+	const struct copied_node *largest = NULL;
+
+	for (size_t i = 0; i < copy->n; i++)
+		if (copy->nodes[i].facts.capacity.memory_mib > (largest ? largest->facts.capacity.memory_mib : 0))
+			largest = &copy->nodes[i];
+	return largest;
+}
+
 bool place_copy_largest(const struct place_copy *copy, struct node_capacity *ret)
 {
-	*ret = (struct node_capacity){ .memory_mib = 0 };
-	for (size_t i = 0; i < copy->n; i++)
-		if (copy->nodes[i].facts.capacity.memory_mib > ret->memory_mib)
-			*ret = copy->nodes[i].facts.capacity;
-	return ret->memory_mib > 0;
+	const struct copied_node *largest = largest_of(copy);
+
+	*ret = largest ? largest->facts.capacity : (struct node_capacity){ .memory_mib = 0 };
+	return largest != NULL;
 }
 
 uint32_t place_copy_overcommit(const struct place_copy *copy)
 {
 	return (uint32_t)copy->overcommit_percent;
+}
+
+const char *place_copy_pool(const struct place_copy *copy)
+{
+	return copy->pool;
 }
 
 /* ---- a place like it ---- */
@@ -109,7 +123,32 @@ static int add_node(struct place *place, const struct place_copy *copy, const st
 	return r;
 }
 
-/* A node that would be bought for this demand has what it wants besides room. */
+/* The same without what is there and what was there, and with what passes by itself over. */
+static int add_empty(struct place *place, const struct place_copy *copy, const struct copied_node *from)
+{
+	struct place_node_facts facts = from->facts;
+	struct place_node *node;
+	int r = place_node_add(place, copy->pool, from->id, &node);
+
+	facts.busy = false;
+	if (r == 0)
+		r = place_node_copy_profile(node, from->profile);
+	return r == 0 ? place_node_set(place, node, &facts) : r;
+}
+
+/* A node that would be bought for nobody in particular. */
+static int add_like(struct place *place, const struct place_copy *copy, const struct node_capacity *capacity, size_t number)
+{
+	const struct copied_node *like = largest_of(copy);
+	struct copied_node more = { .facts = { .connected = true, .allowed = true, .capacity = *capacity } };
+	char none[] = "\n";
+
+	more.profile = like ? like->profile : none;
+	(void)snprintf(more.id, sizeof(more.id), "more-%u", (unsigned int)number);
+	return add_empty(place, copy, &more);
+}
+
+/* One that would be bought for this demand has what it wants besides room. */
 static int add_more(struct place *place, const struct place_copy *copy, const struct place_demand *demand,
 	const struct node_capacity *capacity, size_t number)
 {
@@ -136,7 +175,7 @@ static int add_more(struct place *place, const struct place_copy *copy, const st
 	return r;
 }
 
-static int build(struct place *place, const struct place_copy *copy, const struct place_demand *demand,
+int place_copy_build(struct place *place, const struct place_copy *copy, const struct place_demand *demand,
 	const struct place_change *change)
 {
 	uint32_t overcommit = place_copy_overcommit(copy);
@@ -146,9 +185,9 @@ static int build(struct place *place, const struct place_copy *copy, const struc
 		overcommit = change->overcommit_percent;
 	r = place_pool_set(place, copy->pool, overcommit);
 	for (size_t i = 0; i < copy->n && r == 0; i++)
-		r = add_node(place, copy, &copy->nodes[i]);
+		r = demand ? add_node(place, copy, &copy->nodes[i]) : add_empty(place, copy, &copy->nodes[i]);
 	for (size_t i = 0; change && i < change->n_nodes && r == 0; i++)
-		r = add_more(place, copy, demand, &change->node, i);
+		r = demand ? add_more(place, copy, demand, &change->node, i) : add_like(place, copy, &change->node, i);
 	return r;
 }
 
@@ -254,7 +293,7 @@ int place_capacity(const struct place_copy *copy, const struct place_demand *dem
 		return r;
 	anybodys.tenant = NULL;
 	memcpy(anybodys.image_digest, copy->digest, sizeof(anybodys.image_digest));
-	r = build(place, copy, &anybodys, change);
+	r = place_copy_build(place, copy, &anybodys, change);
 	if (r == 0) {
 		const struct place_pool *pool = place_pool_find(place, copy->pool);
 

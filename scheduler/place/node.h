@@ -173,3 +173,11 @@ int place_node_enter_sets(struct place_node *node);
 void place_node_mark_holds(struct place_node *node, const struct place_sum *sum);
 /* The set's index is as its nodes are. */
 void place_set_refresh(struct place_set *set);
+
+/* ---- capacity.c ---- */
+struct place_copy;
+struct place_change;
+const char *place_copy_pool(const struct place_copy *copy);
+/* The copied pool in an empty place, for a demand; NULL: without what is there, for any. 0 or -ENOMEM. */
+int place_copy_build(struct place *place, const struct place_copy *copy, const struct place_demand *demand,
+	const struct place_change *change);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "place/capacity.h"
+#include "server/api-replay.h"
 #include "server/api.h"
 #include "server/forecast.h"
 #include "server/request.h"
@@ -30,6 +31,7 @@ struct pool_plan {
 	struct place_copy *copy;
 	struct place_change change;
 	struct place_capacity now, then;
+	struct replay_pool replay;
 };
 
 struct plan {
@@ -45,13 +47,16 @@ struct plan {
 	char region[ID_NAME_MAX + 1], cpu_class[ID_NAME_MAX + 1], digest[DIGEST_SIZE];
 	size_t n_labels, n_pools;
 	int64_t as_of_us;
+	struct replay_plan replay;
 	struct pool_plan *pools;
 };
 
 static void plan_free(struct plan *plan)
 {
-	for (size_t i = 0; i < plan->n_pools; i++)
+	for (size_t i = 0; i < plan->n_pools; i++) {
 		place_copy_free(plan->pools[i].copy);
+		replay_pool_deinit(&plan->pools[i].replay);
+	}
 	free(plan->pools);
 	free(plan->labels_text);
 	free(plan);
@@ -180,8 +185,10 @@ static int read_plan(const struct api_request *req, struct plan *plan, struct er
 		r = read_name(req, "cpuClass", plan->cpu_class, sizeof(plan->cpu_class), reterr);
 	if (r == 0)
 		r = read_template(req, plan, reterr);
+	if (r == 0)
+		r = replay_read(req, plan->as_of_us, &plan->replay, reterr);
 	plan->has_if = plan->change.overcommit_percent || plan->change.n_nodes ||
-		       memcmp(&plan->shape, &plan->other, sizeof(plan->shape)) != 0;
+		       memcmp(&plan->shape, &plan->other, sizeof(plan->shape)) != 0 || replay_has_shape(&plan->replay);
 	return r;
 }
 
@@ -220,7 +227,8 @@ static int add_pool(const struct api_request *req, struct plan *plan, const char
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for a copy of the pool");
 	plan->n_pools++;
 	(void)snprintf(pool->pool, sizeof(pool->pool), "%s", name);
-	return fill_change(plan, pool, api_query(req, "pool") != NULL, reterr);
+	r = replay_take(req->server, &plan->replay, name, &pool->replay, reterr);
+	return r == 0 ? fill_change(plan, pool, api_query(req, "pool") != NULL, reterr) : r;
 }
 
 static int add_pools(const struct api_request *req, struct plan *plan, struct err *reterr)
@@ -268,6 +276,8 @@ static void work(void *arg)
 		plan->r = place_capacity(pool->copy, &demand, NULL, &pool->now);
 		if (plan->r == 0 && plan->has_if)
 			plan->r = place_capacity(pool->copy, &other, &pool->change, &pool->then);
+		if (plan->r == 0)
+			plan->r = replay_work(&plan->replay, pool->copy, plan->has_if ? &pool->change : NULL, &pool->replay);
 	}
 }
 
@@ -326,12 +336,13 @@ static json_t *view_pool(const struct plan *plan, const struct pool_plan *pool)
 					    (json_int_t)(then->fits + then->waiting) - (json_int_t)(now->fits + now->waiting))
 				  : json_null();
 
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o}", "pool", pool->pool, "customer",
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:o}", "pool", pool->pool, "customer",
 		entry ? entry->record.customer : "", "overcommit_percent", (json_int_t)place_copy_overcommit(pool->copy), "fits",
 		(json_int_t)now->fits, "waiting", (json_int_t)now->waiting, "nodes", (json_int_t)now->n_nodes, "fitting",
 		(json_int_t)now->n_fitting, "excluded", view_excluded(now), "total", view_room(&now->total), "used",
 		view_room(&now->used), "stops", view_stops(now), "change", *now->change ? now->change : NULL, "if", what_if,
-		"forecast", forecast_json(plan->server->forecast, pool->pool, &now->total, plan->as_of_us));
+		"forecast", forecast_json(plan->server->forecast, pool->pool, &now->total, plan->as_of_us), "replay",
+		replay_view(&plan->replay, plan->server->options, &pool->replay, plan->has_if));
 }
 
 static json_t *view_shape(const struct shape *shape)

@@ -197,15 +197,20 @@ const struct api_route api_routes[] = {
 		"query `pool` (all that the key reaches), `vcpus memoryMB diskSizeMB` (as a create's), `template` and `tenant` (whose it is, "
 		"when it is not everybody's), `region`, `cpuClass`, `labels` (`K=V,K=V`); and what might be: `if_vcpus if_memoryMB if_diskSizeMB` "
 		"(another shape), `if_overcommit` (percent), `if_nodes` (more of them, empty) of `if_node_cpus if_node_memoryMB if_node_diskMB "
-		"if_node_sandboxes` (each as the pool's largest node by default)",
+		"if_node_sandboxes` (each as the pool's largest node by default); `replay` (`24h`, `7d`): what it would have done to the requests of "
+		"that time; `if_vcpus` and so on are then of those of the shape that is named, `vcpus` and so on, of all where none is",
 		"200 {`shape`, `if` (null where nothing was asked), `pools`: [{`pool customer overcommit_percent fits waiting nodes fitting "
-		"excluded total used stops change if forecast`}], `as_of`}: `waiting` fit besides when start slots and back-offs are over; `excluded` are "
+		"excluded total used stops change if forecast replay`}], `as_of`}: `waiting` fit besides when start slots and back-offs are over; `excluded` are "
 		"nodes that take none now, by constraint; `stops` says what each node stops at when no more fits and what is left there, by "
 		"constraint or state {`by nodes memory_mib vcpus disk_mib sandboxes`}; `change`, what would make room for one more then; `if` "
 		"{`fits waiting more`}; `forecast` {`verdict`: \"grows\", \"none\" (no trend; of a resource \"falls\" too), \"too_short\" (less than 7 days known), `by`, "
 		"`runs_out earliest latest` (of `by`, the resource that runs out first; an interval of 95 %, `latest` null where it has no "
 		"end), `resources`: [{`resource verdict days p level limit per_day per_day_low per_day_high runs_out earliest latest daily last_day`}]}: of the "
-		"busiest hour of each of the last 30 days, which are `daily`, up to `last_day`, null where nothing is known" },
+		"busiest hour of each of the last 30 days, which are `daily`, up to `last_day`, null where nothing is known; `replay` (null where it was not asked) {`from to requests unplaced`: what came and got no "
+		"room then, `since complete`: from when on all is remembered, and whether that is all of the time, `life_s`: the life in the middle of those that ended, "
+		"taken for what got no room (null: none ended), `now if` (null where nothing was asked): of the pool as it is and as it might be {`placed refused standing standing_refused "
+		"first_refused`, `by`: what the nearest node lacked, of the first 1,000 refused, `peak` {`sandboxes memory_mib vcpus`}}}: nobody waits in it, and "
+		"what sleeps keeps its room; `standing` are those that ran when the time began" },
 
 	{ "GET", "/v1/templates", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_template_list,
 		"Templates of this tenant and everybody's.", "",

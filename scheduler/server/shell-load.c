@@ -120,7 +120,8 @@ int shell_load(struct shell *shell, struct err *reterr)
 	shell->node_changes++;
 	shell->tick_usec = 0; /* whatever is armed is armed anew */
 	fill_config(server, &config);
-	if (fleet_new(&shell->fleet, &config) < 0)
+	shell->asked = asked_free(shell->asked);
+	if (asked_new(&shell->asked) < 0 || fleet_new(&shell->fleet, &config) < 0)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the fleet");
 	for (const struct pool_entry *pool = server->registry.pools; pool; pool = pool->hh.next) {
 		const struct fleet_event event = { .type = FLEET_LOAD_POOL, .pool = &pool->record };
@@ -153,6 +154,8 @@ int shell_load(struct shell *shell, struct err *reterr)
 		return -EIO;
 	}
 	history_sort(&shell->history);
+	asked_sort(shell->asked);
+	asked_trim(shell->asked, clock_realtime_usec() - server->options->history_age, server->options->history_count);
 	telemetry_stages_loaded(server->telemetry);
 	shell_step(shell, &loaded, NULL, NULL, NULL);
 	return 0;

@@ -6,6 +6,7 @@
 
 #include <sys/queue.h>
 
+#include "server/asked.h"
 #include "server/history.h"
 #include "server/shell.h"
 
@@ -32,6 +33,7 @@ struct shell {
 	unsigned int tends;
 	struct err failure;
 	struct history history;
+	struct asked *asked; /* NULL: before the first load */
 	struct event *tick, *alive, *recover, *forget;
 	int64_t tick_usec, ticked_usec; /* for when `tick` is armed, INT64_MAX: not; and when it last was due */
 	uint64_t node_changes;          /* of who is a node, and who was revoked; from 1 */

@@ -115,6 +115,7 @@ static void held_free(struct held *held)
 void shell_count_sandbox(struct shell *shell, const struct sandbox_record *record, bool is_over)
 {
 	telemetry_count_sandbox(shell->server->telemetry, record, is_over);
+	asked_add(shell->asked, record, is_over);
 	if (is_over)
 		(void)history_add(&shell->history, record->id,
 			record->ended_us); /* else it is never forgotten */
@@ -470,6 +471,7 @@ static void on_forget(evutil_socket_t fd, short what, void *user)
 		ops_delete(&ops, "history/%s", entry->id);
 		history_drop(&shell->history);
 	}
+	asked_trim(shell->asked, before, options->history_count);
 	registry_forget_idempotency(&shell->server->registry, &ops,
 		clock_realtime_usec() - IDEMPOTENCY_USEC, FORGET_MAX);
 	if (ops.n)
@@ -564,12 +566,18 @@ void shell_free(struct shell *shell)
 	if (shell->forget)
 		event_free(shell->forget);
 	history_deinit(&shell->history);
+	asked_free(shell->asked);
 	free(shell);
 }
 
 const struct fleet *shell_fleet(const struct shell *shell)
 {
 	return shell->fleet;
+}
+
+const struct asked *shell_asked(const struct shell *shell)
+{
+	return shell->asked;
 }
 
 const struct err *shell_failure(const struct shell *shell)

@@ -30,6 +30,9 @@ void shell_step(struct shell *shell, const struct fleet_event *event, struct ops
 void shell_commit(struct shell *shell, struct ops *ops, shell_done done, void *user);
 
 const struct fleet *shell_fleet(const struct shell *shell);
+struct asked;
+/* Of all that lives and is remembered; another one after shell_load(). */
+const struct asked *shell_asked(const struct shell *shell);
 /* The failure that holds all changes; NULL: none. */
 const struct err *shell_failure(const struct shell *shell);
 /* The disk is full: what only ends something is taken, what makes something is not. */

@@ -166,6 +166,68 @@ START_TEST(each_sees_its_own_pools)
 }
 END_TEST
 
+/* Sixteen vCPUs: four of four have room, two more found none. What of them would have had room is told from the record, after a
+ * restart too. */
+static const struct {
+	const char *query;
+	json_int_t placed; /* of six */
+	bool has_if;
+} replays[] = { { "", 4, false }, { "if_overcommit=600", 6, true }, { "if_overcommit=599", 5, true }, { "if_nodes=1", 6, true },
+	{ "if_nodes=1&if_node_cpus=1", 4, true }, { "vcpus=4&if_vcpus=2", 6, true }, { "if_vcpus=3", 5, true }, { "vcpus=3&if_vcpus=2", 4, true },
+	{ "memoryMB=64&if_memoryMB=3000", 2, true } };
+
+static void check_replays(void)
+{
+	for (size_t i = 0; i < ARRAY_LEN(replays); i++) {
+		char query[128];
+		struct answer answer;
+		const json_t *replay, *result;
+
+		(void)snprintf(query, sizeof(query), "replay=1h&%s", replays[i].query);
+		answer = ask(rig.keys.provider, query);
+		replay = json_object_get(pool_of(&answer), "replay");
+		ck_assert_int_eq(number(replay, "requests"), 6);
+		ck_assert_int_eq(number(replay, "unplaced"), 2);
+		ck_assert(json_is_true(json_object_get(replay, "complete")));
+		result = json_object_get(replay, "now");
+		ck_assert_int_eq(number(result, "placed"), 4);
+		ck_assert_int_eq(number(result, "refused"), 2);
+		ck_assert_int_eq(number(json_object_get(result, "by"), "cpu"), 2);
+		ck_assert_int_eq(number(json_object_get(result, "peak"), "vcpus"), 16);
+		ck_assert(json_is_object(json_object_get(replay, "if")) == replays[i].has_if);
+		if (replays[i].has_if)
+			result = json_object_get(replay, "if");
+		ck_assert_msg(number(result, "placed") == replays[i].placed, "%s: %s", query, answer.body);
+		ck_assert_int_eq(number(result, "refused"), 6 - replays[i].placed);
+		answer_free(&answer);
+	}
+}
+
+START_TEST(what_would_have_had_room)
+{
+	char id[ID_SIZE];
+	struct answer answer;
+
+	for (unsigned int i = 0; i < 4; i++)
+		rig_create(&rig, &node, "{\"vcpus\":4,\"memoryMB\":64}", id);
+	for (unsigned int i = 0; i < 2; i++)
+		rig_expect(&rig, "POST", "/v1/sandboxes", rig.keys.tenant, "{\"template\":\"base\",\"vcpus\":4,\"memoryMB\":64}", 503,
+			"NO_CAPACITY");
+	check_replays();
+	while (shell_held(rig.server->shell) > 0)
+		loop_for(rig.base, 10);
+	rig_stop(&rig);
+	node_close(&node);
+	rig_start(&rig);
+	(void)snprintf(node.address, sizeof(node.address), "%s", link_address(rig.server->link));
+	node_connect(&node);
+	check_replays();
+	answer = ask(rig.keys.provider, "");
+	ck_assert(json_is_null(json_object_get(pool_of(&answer), "replay")));
+	answer_free(&answer);
+}
+END_TEST
+
 #define DAY_US (INT64_C(24) * 3600 * USEC_PER_SEC)
 #define DAYS 10
 
@@ -239,7 +301,7 @@ START_TEST(days_without_growth)
 END_TEST
 
 static const char *const bad[] = { "vcpus=0", "vcpus=33", "memoryMB=1", "diskSizeMB=x", "if_vcpus=99", "if_overcommit=0", "if_nodes=0",
-	"if_nodes=100001", "if_nodes=1&pool=other", "labels=disk", "labels==x", "region=0123456789012345678901234567890123456789012345678901234567890123" };
+	"if_nodes=100001", "if_nodes=1&pool=other", "labels=disk", "labels==x", "replay=x", "replay=-1h", "replay=0s", "replay=100000d", "region=0123456789012345678901234567890123456789012345678901234567890123" };
 
 START_TEST(what_makes_no_sense_is_named)
 {
@@ -286,6 +348,7 @@ int main(void)
 	tcase_add_test(tcase, a_node_that_is_cordoned);
 	tcase_add_loop_test(tcase, what_a_change_would_do, 0, ARRAY_LEN(changes));
 	tcase_add_test(tcase, what_is_wanted_of_nodes);
+	tcase_add_test(tcase, what_would_have_had_room);
 	tcase_add_test(tcase, each_sees_its_own_pools);
 	tcase_add_loop_test(tcase, what_makes_no_sense_is_named, 0, ARRAY_LEN(bad));
 	tcase_add_test(tcase, nobody_waits_for_it);

@@ -275,7 +275,10 @@ static void answer(struct http_request *req, const char *body)
 			"\"sandboxes\":64},\"stops\":[{\"by\":\"cpu\",\"nodes\":2,\"memory_mib\":500,\"vcpus\":0,\"disk_mib\":7}],"
 			"\"change\":\"Add a node.\",\"if\":{\"fits\":9,\"more\":2},"
 			"\"forecast\":{\"verdict\":\"grows\",\"by\":\"cpu\",\"runs_out\":\"2027-01-02T00:00:00.000Z\","
-			"\"earliest\":\"2026-12-30T12:00:00.000Z\",\"latest\":null}},{\"pool\":\"us\",\"forecast\":{"
+			"\"earliest\":\"2026-12-30T12:00:00.000Z\",\"latest\":null},"
+			"\"replay\":{\"from\":\"2026-11-01T00:00:00.000Z\",\"complete\":false,\"since\":\"2026-11-02T00:00:00.000Z\",\"requests\":6,\"unplaced\":2,"
+			"\"now\":{\"placed\":4,\"refused\":2,\"standing_refused\":0,\"first_refused\":\"2026-11-03T00:00:00.000Z\",\"by\":{\"cpu\":2},\"peak\":{\"sandboxes\":4}},"
+			"\"if\":{\"placed\":6,\"refused\":0,\"standing_refused\":0,\"by\":{},\"peak\":{\"sandboxes\":6}}}},{\"pool\":\"us\",\"forecast\":{"
 			"\"verdict\":\"none\"}},{\"pool\":\"ap\",\"forecast\":{\"verdict\":\"too_short\"}}]}"), 0);
 	else if (!strcmp(path, "/v1/sandboxes/" ID "/diff"))
 		answer_diff(req, poll_state);
@@ -684,12 +687,18 @@ static const struct {
 	{ "capacity", "running", 0, "eu: 2 node(s) stop at cpu, with 500 MiB, 0 vCPUs and 7 MiB of disk left\n"
 		"eu: for one more then: Add a node.\n"
 		"eu: runs out of cpu on 2027-01-02 as it grows now (95 %: 2026-12-30 to never)\n"
+		"eu: 6 requests since 2026-11-01T00:00:00.000Z, of which 2 got no room\n"
+		"eu: all of them are known only since 2026-11-02T00:00:00.000Z\n"
+		"eu: asked again of the pool as it is: 4 find room, 2 do not, 2 for cpu, the first at 2026-11-03T00:00:00.000Z; 4 at once at most\n"
+		"eu: with the change: 6 find room, 0 do not; 6 at once at most\n"
 		"us: no trend: it does not grow beyond what chance explains\n"
 		"ap: less than seven whole days are known, too few for a trend\n", NULL, "GET /v1/capacity? " },
 	{ "capacity --pool a&b --vcpus 2 -m 1G --label k=v --label l=w --if-nodes 3 --if-node-memory 2G", "running", 0, "eu", NULL,
 		"GET /v1/capacity?pool=a%26b&labels=k%3Dv%2Cl%3Dw&vcpus=2&memoryMB=1024&if_nodes=3&if_node_memoryMB=2048 " },
 	{ "capacity -o csv", "running", 0, "pool,customer,overcommit_percent,fits,waiting", NULL, NULL },
-	{ "capacity -o csv", "running", 0, "\r\neu,\"a,\"\"b\"\"\",,7,2,3,1,10,8,9,64,5,1,2,1,9,,2,grows,cpu,2027-01-02T00:00:00.000Z,2026-12-30T12:00:00.000Z,\r\n", NULL, NULL },
+	{ "capacity -o csv", "running", 0, "\r\neu,\"a,\"\"b\"\"\",,7,2,3,1,10,8,9,64,5,1,2,1,9,,2,grows,cpu,2027-01-02T00:00:00.000Z,2026-12-30T12:00:00.000Z,,6,2,no,4,2,6,0\r\n", NULL, NULL },
+	{ "capacity --replay 7d --vcpus 4 --if-vcpus 2", "running", 0, "eu: 6 requests since", NULL,
+		"GET /v1/capacity?vcpus=4&replay=7d&if_vcpus=2 " },
 	{ "capacity --output jsonl", "running", 0, "{\"pool\":\"eu\",\"customer\"", NULL, NULL },
 	{ "capacity -o json", "running", 0, "\"shape\"", NULL, NULL },
 	{ "capacity -o yaml", "running", 2, NULL, "text, json, csv or jsonl", NULL },
