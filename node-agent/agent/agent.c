@@ -31,6 +31,7 @@
 #include "agent/sandbox.h"
 #include "agent/snapshots.h"
 #include "agent/spool.h"
+#include "agent/upgrade.h"
 #include "agent/worker.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -479,6 +480,7 @@ static bool agent_deinit(struct agent *agent, struct event **events)
 		sandbox_free_all(agent);
 	forks_free(&agent->forks);
 	perform_free(agent);
+	upgrade_free(agent->upgrade);
 	images_free(agent->images);
 	image_collect_free(agent->collect);
 	relay_free(agent->relay);

@@ -33,6 +33,7 @@ struct resolver;
 struct routes;
 struct sandbox;
 struct spool;
+struct upgrade;
 struct worker;
 
 /* A result that is fed to the supervisor on the next turn of the loop. Performers may run inside a
@@ -81,6 +82,7 @@ struct agent {
 	struct host *host;
 	struct meters *meters;
 	struct owner *owner;
+	struct upgrade *upgrade; /* that is under way; NULL: none */
 
 	struct live_fork *forks; /* uthash, forks.h */
 	struct supervisor *supervisor;

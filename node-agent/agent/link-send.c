@@ -115,6 +115,26 @@ bool link_send_refused(struct link *link, const struct err *err)
 	return sent;
 }
 
+bool link_send_upgrade_result(struct link *link, const char *operation, const struct err *failure)
+{
+	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope);
+	Croft__UpgradeResult message = MESSAGE(Croft__UpgradeResult, croft__upgrade_result);
+	char copy[ID_SIZE];
+	bool sent;
+
+	(void)snprintf(copy, sizeof(copy), "%s", operation);
+	message.operation = copy;
+	message.failure = err_is_set(failure) ? failure_encode(failure) : NULL;
+	if (err_is_set(failure) && !message.failure)
+		return false;
+	envelope.body_case = CROFT__ENVELOPE__BODY_UPGRADE_RESULT;
+	envelope.upgrade_result = &message;
+	sent = link_send(link, &envelope, NULL);
+	if (message.failure)
+		protobuf_c_message_free_unpacked(&message.failure->base, NULL);
+	return sent;
+}
+
 bool link_send_image_request(
 	uint64_t request, const char *digest, uint64_t offset, uint32_t credit, void *user)
 {

@@ -14,6 +14,7 @@
 #include "agent/relay.h"
 #include "agent/spool.h"
 #include "agent/transport.h"
+#include "agent/upgrade.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "wire/credit.h"
@@ -356,6 +357,14 @@ static int on_image_chunk(void *call, const struct envelope_head *head,
 	return 0;
 }
 
+static int on_upgrade_offer(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
+	struct err *reterr)
+{
+	struct link *link = call;
+
+	return is_stale(link, head) ? 0 : upgrade_offered(link->agent, envelope->upgrade_offer, reterr);
+}
+
 static int on_stream(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
 	struct err *reterr)
 {
@@ -403,6 +412,7 @@ static const struct dispatch_row rows[] = {
 	ROW(USAGE_ACK,     WELCOMED,     SMALL, on_usage_ack),
 	ROW(TELEMETRY_ACK, WELCOMED,     SMALL, on_telemetry_ack),
 	ROW(IMAGE_CHUNK,   WELCOMED,     LANE,  on_image_chunk),
+	ROW(UPGRADE_OFFER, WELCOMED,     SMALL, on_upgrade_offer),
 	ROW(STREAM_OPEN,   WELCOMED,     SMALL, on_stream),
 	ROW(STREAM_DATA,   WELCOMED,     LANE,  on_stream),
 	ROW(STREAM_CREDIT, WELCOMED,     SMALL, on_stream),

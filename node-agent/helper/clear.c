@@ -16,6 +16,7 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "helper/group.h"
+#include "helper/upgrade.h"
 
 #define WAIT_STEPS 500 /* of 10 ms: a process in the middle of I/O ends late */
 #define LOCK_TRIES 100
@@ -126,6 +127,7 @@ int helper_clear(const struct helper_options *options, struct err *reterr)
 		r = helper_lock(options->run, &lock, reterr);
 	if (r < 0)
 		return r;
+	helper_upgrade_clear(options);
 	r = clear_groups(options->group_root, reterr);
 	/* also beside a VM that would not end: it has no network then */
 	net = net_host_clear(&config, &err);

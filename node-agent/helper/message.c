@@ -29,6 +29,7 @@ static const char *const names[HELPER_TYPE_MAX_] = {
 	[HELPER_GROUP_REMOVE] = "group_remove",
 	[HELPER_VMM_START] = "vmm_start",
 	[HELPER_DISK_OPEN] = "disk_open",
+	[HELPER_UPGRADE] = "upgrade",
 };
 
 const char *helper_type_name(enum helper_type type)
@@ -120,6 +121,14 @@ static int take_vmm(const Croft__HelperVmmStart *start, struct helper_request *r
 	return 0;
 }
 
+static int take_upgrade(const Croft__HelperUpgrade *upgrade, struct helper_request *ret, struct err *reterr)
+{
+	if (strlen(upgrade->signature) >= sizeof(ret->signature))
+		return invalid(reterr, "signature");
+	(void)snprintf(ret->signature, sizeof(ret->signature), "%s", upgrade->signature);
+	return 0;
+}
+
 /* The type, and the sandbox of those that have one; the rest is the type's own. */
 static int take_head(const Croft__HelperRequest *message, struct helper_request *ret, const char **ret_sandbox)
 {
@@ -148,6 +157,9 @@ static int take_head(const Croft__HelperRequest *message, struct helper_request 
 	case CROFT__HELPER_REQUEST__BODY_LIST:
 		ret->type = HELPER_LIST;
 		ret->from = message->list->from;
+		return 0;
+	case CROFT__HELPER_REQUEST__BODY_UPGRADE:
+		ret->type = HELPER_UPGRADE;
 		return 0;
 	case CROFT__HELPER_REQUEST__BODY__NOT_SET:
 	default:
@@ -178,6 +190,8 @@ static int take(const Croft__HelperRequest *message, struct helper_request *ret,
 		return take_group(message->group_make, ret, reterr);
 	case HELPER_VMM_START:
 		return take_vmm(message->vmm_start, ret, reterr);
+	case HELPER_UPGRADE:
+		return take_upgrade(message->upgrade, ret, reterr);
 	default:
 		return 0;
 	}
@@ -210,6 +224,7 @@ struct parts {
 	Croft__HelperList list;
 	Croft__HelperGroupMake group_make;
 	Croft__HelperVmmStart vmm_start;
+	Croft__HelperUpgrade upgrade;
 	Croft__HelperPolicy policy;
 	char **allow, **deny;
 	char (*texts)[NET_CIDR_TEXT];
@@ -353,7 +368,7 @@ static void put_group_make(
 }
 
 static int put(Croft__HelperRequest *message, struct parts *parts, const struct helper_request *request,
-	char *sandbox, char *run)
+	char *sandbox, char *run, char *signature)
 {
 	switch (request->type) {
 	case HELPER_HELLO:
@@ -382,6 +397,11 @@ static int put(Croft__HelperRequest *message, struct parts *parts, const struct 
 		parts->vmm_start.jail_required = request->jail_required;
 		SET(message, VMM_START, vmm_start, &parts->vmm_start);
 		return 0;
+	case HELPER_UPGRADE:
+		croft__helper_upgrade__init(&parts->upgrade);
+		parts->upgrade.signature = signature;
+		SET(message, UPGRADE, upgrade, &parts->upgrade);
+		return 0;
 	default:
 		croft__helper_sandbox__init(&parts->sandbox);
 		parts->sandbox.sandbox = sandbox;
@@ -408,14 +428,15 @@ int helper_pack(const ProtobufCMessage *message, uint8_t **ret_data, size_t *ret
 int helper_request_encode(const struct helper_request *request, uint8_t **ret_data, size_t *ret_size)
 {
 	CLEANUP(parts_deinit) struct parts parts = { .allow = NULL };
-	char sandbox[ID_SIZE], run[HELPER_RUN_SIZE];
+	char sandbox[ID_SIZE], run[HELPER_RUN_SIZE], signature[HELPER_SIGNATURE_SIZE];
 	Croft__HelperRequest message;
 	int r;
 
 	memcpy(sandbox, request->sandbox, sizeof(sandbox));
 	memcpy(run, request->run, sizeof(run));
+	memcpy(signature, request->signature, sizeof(signature));
 	croft__helper_request__init(&message);
 	message.id = request->id;
-	r = put(&message, &parts, request, sandbox, run);
+	r = put(&message, &parts, request, sandbox, run, signature);
 	return r < 0 ? r : helper_pack(&message.base, ret_data, ret_size);
 }

@@ -24,6 +24,7 @@
 #define HELPER_LIST_MAX 128u
 #define HELPER_RUN_SIZE 9 /* 8 hex digits and NUL */
 #define HELPER_TTL_MAX 86400u
+#define HELPER_SIGNATURE_SIZE 1024 /* of a package, with its NUL */
 
 enum helper_type {
 	HELPER_HELLO,
@@ -40,6 +41,7 @@ enum helper_type {
 	HELPER_GROUP_REMOVE,
 	HELPER_VMM_START,
 	HELPER_DISK_OPEN,
+	HELPER_UPGRADE,
 	HELPER_TYPE_MAX_
 };
 const char *helper_type_name(enum helper_type type);
@@ -63,6 +65,7 @@ struct helper_request {
 	struct helper_group_limits limits;
 	char run[HELPER_RUN_SIZE];
 	bool jail_required;
+	char signature[HELPER_SIGNATURE_SIZE];
 };
 void helper_request_deinit(struct helper_request *request);
 

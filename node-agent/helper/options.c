@@ -4,10 +4,12 @@
  */
 #include "helper/options.h"
 
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/config.h"
+#include "helper/upgrade.h"
 
 #define AT(member) offsetof(struct helper_options, member)
 #define DEFAULT_FILE "/etc/croft/node-helper.conf"
@@ -46,15 +48,29 @@ static const struct config_option table[] = {
 	{ "vmm", "uid_first", CONFIG_U64, AT(uid_first), "0", 0, 4000000000u, false,
 	  "First uid of VMs, which nobody else may have; 0: VMs are not started by the helper." },
 	{ "vmm", "uid_count", CONFIG_U64, AT(uid_count), "8192", 1, 65536, false, "How many uids." },
+	{ "upgrade", "policy", CONFIG_STRING, AT(upgrade_policy), "manual", 0, 0, false,
+	  "Packages that the scheduler offers: manual: none is taken; window: in the hours of upgrade.window; auto: at once. Always signed, never older." },
+	{ "upgrade", "window", CONFIG_STRING, AT(upgrade_window), "02:00-04:00", 0, 0, false,
+	  "From when to when, of this host's clock, as HH:MM-HH:MM; it may go over midnight." },
+	{ "upgrade", "key", CONFIG_STRING, AT(upgrade_key), "/etc/croft/release.pem", 0, 0, false,
+	  "Public Ed25519 key (PEM) of those whose packages are taken." },
+	{ "upgrade", "launcher", CONFIG_STRING, AT(upgrade_launcher), "/usr/bin/systemd-run", 0, 0, false,
+	  "What starts the installation, in a unit of its own: the helper is stopped by it." },
 };
 /* clang-format on */
 
 int helper_options_load(struct helper_options *options, int *argc, char **argv, struct err *reterr)
 {
 	const char *file = access(DEFAULT_FILE, R_OK) == 0 ? DEFAULT_FILE : NULL;
+	int r;
 
 	memset(options, 0, sizeof(*options));
-	return config_load(table, ARRAY_LEN(table), options, file, argc, argv, reterr);
+	r = config_load(table, ARRAY_LEN(table), options, file, argc, argv, reterr);
+	if (r == 0 && helper_upgrade_check(options, reterr) < 0) {
+		helper_options_free(options);
+		r = -EINVAL;
+	}
+	return r;
 }
 
 void helper_options_free(struct helper_options *options)

@@ -23,6 +23,8 @@ struct helper_options {
 	/* [vmm] */
 	char *vmm_path, *vm_run;
 	uint64_t uid_first, uid_count;
+	/* [upgrade] */
+	char *upgrade_policy, *upgrade_window, *upgrade_key, *upgrade_launcher;
 };
 
 int helper_options_load(struct helper_options *options, int *argc, char **argv, struct err *reterr);

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "helper/spawn.h"
+#include "helper/upgrade.h"
 
 #define NONE HELPER_STATE_NONE
 #define HELD HELPER_STATE_HELD
@@ -230,6 +231,11 @@ static int act_disk_open(struct call *call, struct err *reterr)
 	return 0;
 }
 
+static int act_upgrade(struct call *call, struct err *reterr)
+{
+	return helper_upgrade(call->helper->options, call->fds[0], call->request->signature, reterr);
+}
+
 /* ---- the table ---- */
 
 /* clang-format off */
@@ -249,6 +255,7 @@ static const struct row table[HELPER_TYPE_MAX_] = {
 	[HELPER_GROUP_REMOVE] = { false, NONE | HELD,         false, 0, act_group_remove },
 	[HELPER_VMM_START] =    { false, HELD,                true,  3, act_vmm_start },
 	[HELPER_DISK_OPEN] =    { false, HELD,                false, 0, act_disk_open },
+	[HELPER_UPGRADE] =      { false, 0,                   false, 1, act_upgrade },
 };
 /* clang-format on */
 

@@ -27,7 +27,7 @@ static const struct command nouns[] = {
 	{ "responsibility", "", "Show who patches, backs up, answers for capacity, images, incidents and the rest, under the two contracts.", responsibility, NULL },
 	{ "top", "[OPTION]...", "Show live on a terminal where starts fail, whose fault it is, how much more fits, and the nodes.", top, NULL },
 	{ "template", "VERB", "Import and list templates.", NULL, commands_template },
-	{ "node", "VERB", "Show, cordon, drain and remove nodes.", NULL, commands_node },
+	{ "node", "VERB", "Show, cordon, drain, upgrade and remove nodes.", NULL, commands_node },
 	{ "token", "VERB", "Make, list and revoke join tokens.", NULL, commands_token },
 	{ "pool", "VERB", "Make, change and revoke pools of nodes.", NULL, commands_pool },
 	{ "warm", "VERB", "Keep microVMs ready before they are asked for.", NULL, commands_warm },

@@ -49,6 +49,7 @@ extern const struct command commands_sandbox[], commands_node[], commands_token[
 extern const struct command commands_customer[], commands_pool[], commands_tenant[], commands_key[], commands_warm[];
 
 /* One verb each. Return the exit status. */
+int node_upgrade(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_create(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_list(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_info(struct cli *cli, const struct command *command, int argc, char **argv);

@@ -258,6 +258,7 @@ const struct command commands_node[] = {
 	{ "node uncordon", "ID", "End a cordon or a drain.", node_uncordon, NULL },
 	{ "node drain", "[OPTION]... ID", "Place nothing more there and end what still runs at the deadline.", node_drain,
 		NULL },
+	{ "node upgrade", "[OPTION]... ID PACKAGE.deb", "Offer a signed package to a node, whose owner's configuration decides.", node_upgrade, NULL },
 	{ "node remove", "[OPTION]... ID", "Take a node out for good: its key is revoked.", node_remove, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };

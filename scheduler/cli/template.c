@@ -17,15 +17,14 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "cli/list.h"
+#include "cli/upload.h"
 
 #define PACK_PROGRAM "croft-image-pack"
 #define DIGEST_TEXT_SIZE 72 /* "sha256:", 64 digits, NUL */
 #define HASH_PIECE 65536u
-#define SHOW_US (200 * USEC_PER_MSEC)
 
 extern char **environ;
 
@@ -38,9 +37,7 @@ struct import {
 	int fd;
 	curl_off_t size;
 	char digest[DIGEST_TEXT_SIZE];
-	int64_t shown_us;
 	struct buf answer;
-	char detail[CURL_ERROR_SIZE];
 };
 
 /* ---- the image ---- */
@@ -156,98 +153,15 @@ static int open_image(struct import *import, struct err *reterr)
 	return r;
 }
 
-/* ---- the upload ---- */
-
-static size_t on_read(char *buf, size_t size, size_t n, void *user)
+static int upload_image(struct import *import, long *ret_status, struct failure *failure)
 {
-	const struct import *import = user;
-	ssize_t got = read(import->fd, buf, size * n);
-
-	return got < 0 ? CURL_READFUNC_ABORT : (size_t) got;
-}
-
-static int on_seek(void *user, curl_off_t offset, int origin)
-{
-	const struct import *import = user;
-
-	return lseek(import->fd, offset, origin) < 0 ? CURL_SEEKFUNC_FAIL : CURL_SEEKFUNC_OK;
-}
-
-static size_t on_answer(char *data, size_t size, size_t n, void *user)
-{
-	struct import *import = user;
-
-	return buf_append(&import->answer, data, size * n) < 0 ? 0 : size * n;
-}
-
-static int on_progress(void *user, curl_off_t dltotal, curl_off_t dlnow, curl_off_t ultotal, curl_off_t ulnow)
-{
-	struct import *import = user;
-	int64_t now = clock_monotonic_usec();
-
-	(void) dltotal;
-	(void) dlnow;
-	(void) ultotal;
-	if (import->size > 0 && now - import->shown_us >= SHOW_US) {
-		import->shown_us = now;
-		(void) fprintf(stderr, "\ruploading %s: %lld of %lld MiB", import->name, (long long) (ulnow >> 20),
-			(long long) (import->size >> 20));
-	}
-	return 0;
-}
-
-static struct curl_slist *add(struct curl_slist *list, const char *name, const char *value)
-{
-	CLEANUP_FREE char *text = NULL;
-	struct curl_slist *more;
-
-	if (asprintf(&text, "%s: %s", name, value) < 0) {
-		text = NULL;
-		return list;
-	}
-	more = curl_slist_append(list, text);
-	return more ? more : list;
-}
-
-static int upload(struct import *import, long *ret_status, struct failure *failure)
-{
-	bool is_shown = import->cli->is_terminal && !import->cli->json;
-	struct curl_slist *headers = NULL;
 	char path[ID_NAME_MAX + 64];
-	CURLcode code;
-	CURL *easy;
 
 	(void) snprintf(path, sizeof(path), "/v1/templates/%s%s", import->name, import->shared ? "?shared=true" : "");
-	easy = http_easy(import->cli->api_url, path, &headers);
-	if (!easy)
-		return err_set(&failure->err, FAIL_NO_MEMORY, ENOMEM, "croft ran out of memory.");
-	headers = add(headers, "X-API-Key", import->cli->api_key);
-	headers = add(headers, "X-Croft-Digest", import->digest);
-	headers = add(headers, "Content-Type", "application/octet-stream");
-	(void) curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
-	(void) curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
-	(void) curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, import->size);
-	(void) curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_read);
-	(void) curl_easy_setopt(easy, CURLOPT_READDATA, import);
-	(void) curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, on_seek);
-	(void) curl_easy_setopt(easy, CURLOPT_SEEKDATA, import);
-	(void) curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_answer);
-	(void) curl_easy_setopt(easy, CURLOPT_WRITEDATA, import);
-	(void) curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, import->detail);
-	(void) curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, on_progress);
-	(void) curl_easy_setopt(easy, CURLOPT_XFERINFODATA, import);
-	(void) curl_easy_setopt(easy, CURLOPT_NOPROGRESS, is_shown ? 0L : 1L);
-	code = curl_easy_perform(easy);
-	(void) curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, ret_status);
-	curl_easy_cleanup(easy);
-	curl_slist_free_all(headers);
-	if (is_shown)
-		(void) fputs("\r\033[K", stderr);
-	/* A server that refuses before it has read all may close while we still send; its word counts. */
-	if (code == CURLE_OK || (*ret_status >= 400 && buf_size(&import->answer) > 0))
-		return 0;
-	failure_of_curl(failure, code, import->detail, import->cli->api_url);
-	return -EIO;
+	return upload(import->cli,
+		&(struct upload){ .path = path, .what = import->name, .fd = import->fd, .size = import->size, .header = "X-Croft-Digest",
+			.value = import->digest, .answer = &import->answer },
+		ret_status, failure);
 }
 
 static int import_run(struct import *import)
@@ -260,7 +174,7 @@ static int import_run(struct import *import)
 		err_set(&failure.err, FAIL_INVALID_ARGUMENT, EINVAL,
 			"A template's name has 1 to %d of the characters a-z, 0-9 and -.", ID_NAME_MAX);
 	} else if (api_need_key(import->cli, &failure.err) == 0 && make_image(import, &failure.err) == 0 && open_image(import, &failure.err) == 0 &&
-		upload(import, &status, &failure) == 0 && (status < 200 || status > 299)) {
+		upload_image(import, &status, &failure) == 0 && (status < 200 || status > 299)) {
 		failure_of_answer(&failure, (int) status,
 			buf_size(&import->answer) ? (const char *) buf_peek(&import->answer) : "", buf_size(&import->answer));
 	}

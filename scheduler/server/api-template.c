@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Templates over HTTP. The bytes of an image are written and hashed as they come, into a file of the blob directory
+ * Templates over HTTP, and packages that are offered to nodes. The bytes of an image are written and hashed as they come, into a file of the blob directory
  * that has no name yet; they get their name (their digest) when they are whole, compared and durable, and the
- * template's record is committed after that, before the answer. A broken upload leaves nothing.
+ * template's record is committed after that, before the answer. A package is given to the offer (upgrades.h) without a name. A broken
+ * upload leaves nothing.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include "server/api.h"
 #include "server/images.h"
 #include "server/shell.h"
+#include "server/upgrades.h"
 #include "server/view.h"
 #include "server/worker.h"
 
@@ -32,6 +34,8 @@ struct upload {
 	char digest[DIGEST_SIZE];
 	char name[ID_NAME_MAX + 1];
 	char tenant[ID_NAME_MAX + 1];
+	char node[ID_SIZE]; /* a package for this one; "": an image */
+	char signature[UPGRADE_SIGNATURE_MAX];
 	struct err err;
 };
 
@@ -165,12 +169,32 @@ static int check_digest(struct upload *upload, struct err *reterr)
 	return 0;
 }
 
+/* The offer has the file from here on. */
+static void offer(struct upload *upload)
+{
+	const struct upgrade_offer offer = { upload->node, upload->digest, upload->signature, upload->size, upload->path };
+	struct err err = ERR_NULL;
+	int r = upgrades_offer(upload->server, &offer, &err);
+
+	*upload->path = '\0';
+	if (r < 0) {
+		fail(upload, &err);
+		return;
+	}
+	log_info("a package is offered to a node", "node", upload->node, "digest", upload->digest);
+	api_answer(upload->req, 202, upgrades_view(upload->server, upload->node));
+}
+
 static void finish(struct upload *upload)
 {
 	struct err err = ERR_NULL;
 
 	if (check_digest(upload, &err) < 0) {
 		fail(upload, &err);
+		return;
+	}
+	if (*upload->node) {
+		offer(upload);
 		return;
 	}
 	upload->is_busy = true;
@@ -182,12 +206,12 @@ static void finish(struct upload *upload)
 
 static int take_piece(struct upload *upload, const void *data, size_t size, struct err *reterr)
 {
-	uint64_t max = upload->server->options->image_max_bytes;
+	uint64_t max = *upload->node ? UPGRADE_PACKAGE_MAX : upload->server->options->image_max_bytes;
 	int r;
 
 	if (size > max - upload->size) {
 		(void)err_set(reterr, FAIL_IMAGE_TOO_LARGE, EFBIG,
-			"the image is larger than limits.image_size");
+			*upload->node ? "the package is too large" : "the image is larger than limits.image_size");
 		err_add(reterr, "max", "%llu", (unsigned long long)max);
 		return -EFBIG;
 	}
@@ -254,7 +278,25 @@ static int upload_open(struct upload *upload, struct err *reterr)
 	return 0;
 }
 
-void api_template_put(struct api_request *req)
+/* The node, and the signature as a header can carry it. */
+static int choose_node(struct api_request *req, struct upload *upload, struct err *reterr)
+{
+	const char *signature = http_header(req->http, "x-croft-signature");
+	struct fleet_node_view view;
+
+	if (fleet_node_get(shell_fleet(req->server->shell), req->params[0], &view) < 0 || !api_may_see_pool(req, view.record->pool))
+		return err_set(reterr, FAIL_NODE_NOT_FOUND, ENOENT, "there is no such node");
+	(void)snprintf(upload->node, sizeof(upload->node), "%s", view.record->id);
+	if (!signature)
+		return 0; /* the node says what it thinks of that */
+	if (strlen(signature) >= sizeof(upload->signature))
+		return err_set(reterr, FAIL_INVALID_ARGUMENT, E2BIG, "X-Croft-Signature is longer than a signature");
+	for (size_t i = 0; signature[i]; i++)
+		upload->signature[i] = signature[i] == '|' ? '\n' : signature[i];
+	return 0;
+}
+
+static void begin(struct api_request *req, int (*choose)(struct api_request *, struct upload *, struct err *))
 {
 	struct upload *upload = calloc(1, sizeof(*upload));
 	struct err err = ERR_NULL;
@@ -271,10 +313,33 @@ void api_template_put(struct api_request *req)
 	req->extra_free = upload_leave;
 	if (shell_failure(req->server->shell))
 		err = *shell_failure(req->server->shell);
-	else if (choose_owner(req, upload, &err) == 0)
+	else if (choose(req, upload, &err) == 0)
 		(void)upload_open(upload, &err);
 	if (err_is_set(&err))
 		fail(upload, &err);
 	else
 		http_stream_body(req->http, on_piece, upload);
+}
+
+void api_template_put(struct api_request *req)
+{
+	begin(req, choose_owner);
+}
+
+void api_node_upgrade(struct api_request *req)
+{
+	begin(req, choose_node);
+}
+
+void api_node_upgrade_get(struct api_request *req)
+{
+	struct fleet_node_view view;
+	struct err err = ERR_NULL;
+
+	if (fleet_node_get(shell_fleet(req->server->shell), req->params[0], &view) == 0 && api_may_see_pool(req, view.record->pool)) {
+		api_answer(req, 200, upgrades_view(req->server, view.record->id));
+		return;
+	}
+	(void)err_set(&err, FAIL_NODE_NOT_FOUND, ENOENT, "there is no such node");
+	api_fail(req, &err);
 }

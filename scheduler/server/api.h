@@ -284,6 +284,8 @@ void api_trace(struct api_request *req);
 void api_usage(struct api_request *req);
 void api_audit(struct api_request *req);
 void api_template_put(struct api_request *req);
+void api_node_upgrade(struct api_request *req);
+void api_node_upgrade_get(struct api_request *req);
 void api_template_list(struct api_request *req);
 void api_whoami(struct api_request *req);
 void api_dashboard(struct api_request *req);

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "server/message.h"
 #include "server/shell.h"
+#include "server/upgrades.h"
 #include "wire/credit.h"
 
 #define TRANSFERS_PER_SESSION 8
@@ -215,6 +216,8 @@ static int check_request(const struct images *images, const struct link_message 
 	if (n_of_session >= TRANSFERS_PER_SESSION || images->n_transfers >= TRANSFERS_MAX)
 		return err_set_at(reterr, STAGE_IMAGE, FAIL_SCHEDULER_BUSY, EAGAIN,
 			"%u images are on their way", n_of_session);
+	if (upgrades_path(images->server, message->id, request->digest))
+		return 0;
 	if (fleet_node_get(shell_fleet(images->server->shell), message->id, &view) < 0 ||
 		!registry_pool_may_hold(
 			&images->server->registry, view.record->pool, request->digest, &size))
@@ -226,14 +229,14 @@ static int check_request(const struct images *images, const struct link_message 
 static int transfer_open(struct images *images, const struct link_message *message,
 	const Croft__ImageRequest *request, struct transfer **ret, struct err *reterr)
 {
+	const char *package = upgrades_path(images->server, message->id, request->digest);
 	struct transfer *transfer = calloc(1, sizeof(*transfer));
 	char path[PATH_MAX];
 	struct stat st;
 
 	if (!transfer)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for a transfer");
-	transfer->fd = open(
-		image_path(images->server->options, request->digest, path), O_RDONLY | O_CLOEXEC);
+	transfer->fd = open(package ? package : image_path(images->server->options, request->digest, path), O_RDONLY | O_CLOEXEC);
 	if (transfer->fd < 0 || fstat(transfer->fd, &st) < 0) {
 		(void)err_set(reterr, FAIL_IMAGE_NOT_FOUND, errno,
 			"the image's bytes are not in the blob directory");

@@ -15,6 +15,7 @@
 #include "server/relay.h"
 #include "server/shell.h"
 #include "server/telemetry.h"
+#include "server/upgrades.h"
 #include "wire/dispatch.h"
 #include "wire/tunnel.h"
 
@@ -333,6 +334,17 @@ HANDLER(on_image_request)
 	return 0;
 }
 
+HANDLER(on_upgrade_result)
+{
+	struct call *call = user;
+
+	(void)head;
+	(void)reterr;
+	if (link_is_current(call->link, &call->message))
+		upgrades_on_result(call->link->server, &call->message, envelope->upgrade_result);
+	return 0;
+}
+
 HANDLER(on_stream)
 {
 	struct call *call = user;
@@ -385,6 +397,7 @@ static const struct dispatch_row rows[] = {
 	{ BODY(USAGE),          NODE,  DISPATCH_ANY,  128 * KIB, on_usage },
 	{ BODY(IMAGE_REQUEST),  NODE,  DISPATCH_ANY,    1 * KIB, on_image_request },
 	{ BODY(SNAPSHOT_DROPPED), NODE, DISPATCH_ANY,  1 * KIB, on_snapshot_dropped },
+	{ BODY(UPGRADE_RESULT), NODE,  DISPATCH_ANY,    8 * KIB, on_upgrade_result },
 	{ BODY(STREAM_DATA),    NODE,  DISPATCH_ANY,   66 * KIB, on_stream },
 	{ BODY(STREAM_CREDIT),  NODE,  DISPATCH_ANY,    1 * KIB, on_stream },
 	{ BODY(STREAM_CLOSE),   NODE,  DISPATCH_ANY,    8 * KIB, on_stream },

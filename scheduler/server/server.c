@@ -29,6 +29,7 @@
 #include "server/rollups.h"
 #include "server/shell.h"
 #include "server/telemetry.h"
+#include "server/upgrades.h"
 #include "server/worker.h"
 #include "wire/http-client.h"
 
@@ -244,6 +245,7 @@ void server_free(struct server *server)
 	http_client_free(server->client);
 	relay_free(server->relay);
 	images_free(server->images);
+	upgrades_free(server);
 	store_close(server->store); /* what was handed over is durable from here on */
 	shell_free(server->shell);
 	audit_free(server->audit);

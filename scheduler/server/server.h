@@ -89,6 +89,7 @@ struct server {
 	struct shell *shell; /* owns the fleet */
 	struct link *link;
 	struct images *images;
+	struct upgrade *upgrades; /* uthash, upgrades.c */
 	struct http_client *client;
 	struct relay *relay;
 	struct api *api;

@@ -43,10 +43,13 @@ START_TEST(every_request_survives)
 {
 	struct helper_request request = { .type = (enum helper_type)_i, .id = 7, .version = 1 }, got;
 
-	if (request.type != HELPER_HELLO && request.type != HELPER_LIST)
+	if (request.type != HELPER_HELLO && request.type != HELPER_LIST && request.type != HELPER_UPGRADE)
 		memcpy(request.sandbox, ID, sizeof(ID));
 	memcpy(request.run, "0123abcd", HELPER_RUN_SIZE);
+	if (request.type == HELPER_UPGRADE)
+		memset(request.signature, 's', sizeof(request.signature) - 1);
 	round_trip(&request, &got);
+	ck_assert_str_eq(got.signature, request.signature);
 	helper_request_deinit(&got);
 }
 END_TEST
@@ -115,6 +118,23 @@ START_TEST(sandbox_ids_have_one_form)
 		message.disk_open = &sandbox;
 		refuse(&message, FAIL_FRAME_INVALID);
 	}
+}
+END_TEST
+
+START_TEST(a_signature_has_room)
+{
+	Croft__HelperUpgrade upgrade;
+	Croft__HelperRequest message;
+	char text[HELPER_SIGNATURE_SIZE + 1];
+
+	memset(text, 's', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	croft__helper_upgrade__init(&upgrade);
+	croft__helper_request__init(&message);
+	upgrade.signature = text;
+	message.body_case = CROFT__HELPER_REQUEST__BODY_UPGRADE;
+	message.upgrade = &upgrade;
+	refuse(&message, FAIL_FRAME_INVALID);
 }
 END_TEST
 
@@ -287,6 +307,7 @@ static Suite *suite(void)
 	tcase_add_loop_test(t, every_request_survives, 0, HELPER_TYPE_MAX_);
 	tcase_add_test(t, contents_survive);
 	tcase_add_test(t, sandbox_ids_have_one_form);
+	tcase_add_test(t, a_signature_has_room);
 	tcase_add_test(t, run_directories_have_one_form);
 	tcase_add_test(t, policies_are_checked);
 	tcase_add_test(t, numbers_are_bounded);
