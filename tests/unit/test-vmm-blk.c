@@ -5,6 +5,7 @@
  */
 #include <check.h>
 #include <linux/virtio_blk.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -331,6 +332,22 @@ START_TEST(paused)
 }
 END_TEST
 
+/* Its worker had the notification during the pause, and there is no second one: the device tells it anew. */
+START_TEST(resumed)
+{
+	struct pollfd notify = { .fd = blk.device.notify_fds[0], .events = POLLIN };
+	uint64_t n;
+
+	driver_start(&driver, BOTH);
+	ck_assert_int_eq(blk_pause(&blk, clock_monotonic_usec()), 0);
+	driver_write(&driver, 0x50, 0);
+	ck_assert_int_eq((int) read(notify.fd, &n, sizeof(n)), (int) sizeof(n));
+	ck_assert_int_eq(poll(&notify, 1, 0), 0);
+	blk_resume(&blk);
+	ck_assert_int_eq(poll(&notify, 1, 0), 1);
+}
+END_TEST
+
 /* The end of a VM waits for one piece of what is zeroed by hand, not for all. */
 START_TEST(cancelled)
 {
@@ -526,6 +543,16 @@ START_TEST(limit_of_operations)
 	/* a request that fails costs one too */
 	now += 10000000;
 	ck_assert_uint_eq(offer(8, 1, &wait), 4);
+	now += 10000000;
+	ck_assert_uint_eq(offer(0, 0, &wait), 4);
+	/* and one without room for its status */
+	now += 10000000;
+	driver_set_desc(&driver, 0, 0, DRIVER_DATA, 16, 0, 0);
+	for (int i = 0; i < 8; i++)
+		driver_push(&driver, 0, 0);
+	ck_assert_int_eq(blk_serve(&blk), 100000);
+	for (int i = 0; i < 8; i++)
+		ck_assert_int_eq(driver_pop(&driver, 0, NULL), i < 4 ? 0 : -1);
 	ck_assert_uint_gt(blk_stats(&blk).throttled, 0);
 }
 END_TEST
@@ -652,6 +679,7 @@ static Suite *make_suite(void)
 	tcase_add_loop_test(tcase, short_reads_and_writes, 0, 8);
 	tcase_add_test(tcase, host_errors_are_told);
 	tcase_add_test(tcase, paused);
+	tcase_add_test(tcase, resumed);
 	tcase_add_test(tcase, cancelled);
 	tcase_add_test(tcase, half_a_sector);
 	tcase_add_loop_test(tcase, many_ranges, 0, 2);

@@ -149,7 +149,7 @@ START_TEST(cmdline_length)
 }
 END_TEST
 
-static const char *const bad_cmdlines[] = { "a\nb", "a\tb", "\x01", "caf\xc3\xa9", "x\x7f",
+static const char *const bad_cmdlines[] = { "a\nb", "a\tb", "\x1f", "caf\xc3\xa9", "x\x7f",
 	"virtio_mmio.device=4K@0xd0000000:5", "quiet virtio_mmio.device=1", "virtio-mmio.device=1",
 	"\"virtio_mmio.device=1\"", "x=\"a virtio_mmio.device=1\"", "acpi=off", "acpi_enforce_resources=lax", "acpi.x=1",
 	"reboot=k", "panic=0", "pci=on", "initrd=0x1000,0x10", "initrdmem=1,2", "rdinit=/bin/sh", "mem=16M",
@@ -166,7 +166,7 @@ START_TEST(cmdline_refused)
 }
 END_TEST
 
-static const char *const good_cmdlines[] = { "", "quiet", "croft.debug=1", "init=/sbin/x", "panic_on_warn=1",
+static const char *const good_cmdlines[] = { "", "quiet", "croft.debug=!~", "init=/sbin/x", "panic_on_warn=1",
 	"console=tty0", "membrane=1", "x.reboot=1", "a=\"b c\"", "  ", "-- acpica" };
 
 START_TEST(cmdline_accepted)
@@ -607,6 +607,7 @@ START_TEST(params_written)
 			params->e820_table[i - 1].addr + params->e820_table[i - 1].size);
 	ck_assert_uint_eq(params->e820_table[0].size, LAYOUT_LOW_END);
 	ck_assert_uint_eq(params->e820_table[1].addr, LAYOUT_ACPI); /* reserved: tables, generation id, reset code */
+	ck_assert_uint_eq(params->e820_table[1].addr + params->e820_table[1].size, 1 << 20);
 	ck_assert_uint_eq(params->e820_table[1].type, 2);
 	ck_assert_uint_eq(params->e820_table[2].addr, 1 << 20);
 	ck_assert_uint_eq(params->e820_table[2].addr + params->e820_table[2].size, MEMORY_GAP_START);

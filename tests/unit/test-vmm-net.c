@@ -574,6 +574,27 @@ START_TEST(rx_useless_buffers)
 }
 END_TEST
 
+/* A ring full of such: the device asks for a notification before it goes to rest. A driver that event indices keep from
+ * notifying unasked would else wait for ever with the frame. */
+START_TEST(rx_a_ring_of_useless_buffers)
+{
+	const uint16_t *event = driver_at(&driver, driver_used(RX) + 4 + DRIVER_N * 8);
+	struct virtio_net_hdr_v1 header;
+
+	driver_start(&driver, FEATURE_EVENT_IDX | (_i ? F(MRG_RXBUF) : 0));
+	give_buffers(DRIVER_N, 11);
+	host_sends(500, 0, 0);
+	for (unsigned int i = 0; i < DRIVER_N; i++)
+		ck_assert_int_eq(driver_pop(&driver, RX, NULL), 0);
+	driver_set_desc(&driver, RX, 0, BUFFERS_AT, 4096, D_WRITE, 0);
+	driver_push(&driver, RX, 0);
+	ck_assert_uint_eq(*event, (uint16_t) (driver.avail[RX] - 1));
+	driver_write(&driver, 0x50, RX);
+	step();
+	ck_assert_uint_eq(guest_takes(&header, false), 500);
+}
+END_TEST
+
 START_TEST(rx_runts)
 {
 	driver_start(&driver, 0);
@@ -768,6 +789,7 @@ static Suite *make_suite(void)
 	tcase_add_loop_test(tcase, rx_too_large, 0, 2);
 	tcase_add_test(tcase, rx_waits);
 	tcase_add_loop_test(tcase, rx_useless_buffers, 0, 2);
+	tcase_add_loop_test(tcase, rx_a_ring_of_useless_buffers, 0, 2);
 	tcase_add_test(tcase, rx_runts);
 	tcase_add_test(tcase, resets);
 	tcase_add_loop_test(tcase, tap_gone, 0, 2);

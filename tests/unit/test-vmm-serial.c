@@ -3,6 +3,7 @@
  * The serial port: what a driver finds there, and where its output goes. Cases R100 R110.
  */
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -63,8 +64,11 @@ START_TEST(serial_probe)
 	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, -1), 0);
 	out(7, 0xa5);
 	ck_assert_uint_eq(in(7), 0xa5);
-	out(4, 0x10 | 0x0a); /* loopback */
-	ck_assert_uint_eq(in(6) & 0xf0, 0x90);
+	ck_assert_uint_eq(in(6), 0xb0); /* carrier, data set ready, clear to send: somebody listens */
+	for (unsigned int i = 0; i < 16; i++) { /* loopback: RTS CTS, DTR DSR, OUT1 RI, OUT2 DCD */
+		out(4, (uint8_t) (0x10 | i));
+		ck_assert_uint_eq(in(6), (i & 2u ? 0x10u : 0) | (i & 1u ? 0x20u : 0) | (i & 4u ? 0x40u : 0) | (i & 8u ? 0x80u : 0));
+	}
 	out(0, 'x');
 	ck_assert_uint_eq(serial_stats(&serial).bytes, 0);
 	out(4, 0);
@@ -233,6 +237,43 @@ START_TEST(serial_no_reader)
 }
 END_TEST
 
+/* Once its reader has gone the console is nobody: not the descriptor that has its number afterwards, and what is still to be
+ * sent is thrown away to the last byte. */
+START_TEST(serial_closed)
+{
+	int pipes[2], others[2];
+	char byte;
+
+	ck_assert_int_eq(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
+	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, pipes[1]), 0);
+	(void) fd_close(pipes[0]);
+	print(0, 100000); /* the first part of it fails, which closes */
+	for (int i = 0; i < 5; i++)
+		turn();
+	ck_assert_int_eq(pipe2(others, O_CLOEXEC | O_NONBLOCK), 0);
+	ck_assert(others[0] == pipes[1] || others[1] == pipes[1]);
+	print(0, 500000); /* more than one turn of the loop takes */
+	for (int i = 0; i < 20; i++)
+		turn();
+	ck_assert_uint_eq(serial_stats(&serial).dropped, 600000);
+	ck_assert_int_lt((int) read(others[0], &byte, 1), 0);
+	ck_assert_int_eq(poll(&(struct pollfd) { .fd = loop.epoll_fd, .events = POLLIN }, 1, 0), 0);
+	(void) fd_close(others[0]);
+	(void) fd_close(others[1]);
+}
+END_TEST
+
+/* A VM without a console: errno says nothing, for nothing was called. */
+START_TEST(serial_none)
+{
+	ck_assert_int_eq(serial_init(&serial, &loop, irq_fd, -1), 0);
+	print(0, 5000);
+	errno = EAGAIN;
+	turn();
+	ck_assert_uint_eq(serial_stats(&serial).dropped, 5000);
+}
+END_TEST
+
 START_TEST(serial_special_files)
 {
 	static const char *const files[] = { "/dev/null", "/dev/full" };
@@ -306,6 +347,8 @@ static Suite *make_suite(void)
 	tcase_add_test(tcase, serial_pipe);
 	tcase_add_test(tcase, serial_overflow);
 	tcase_add_loop_test(tcase, serial_no_reader, 0, 2);
+	tcase_add_test(tcase, serial_closed);
+	tcase_add_test(tcase, serial_none);
 	tcase_add_loop_test(tcase, serial_special_files, 0, 2);
 	tcase_add_test(tcase, serial_file);
 	tcase_add_test(tcase, serial_file_goes_on);

@@ -51,6 +51,73 @@ START_TEST(window_in_one_packet)
 }
 END_TEST
 
+static ssize_t write_room; /* what the host's socket takes still */
+
+static ssize_t write_as_room(int fd, const struct iovec *iov, int n)
+{
+	struct iovec part = { .iov_base = iov[0].iov_base, .iov_len = MIN(iov[0].iov_len, (size_t) write_room) };
+
+	(void) n;
+	if (write_room == 0) {
+		errno = EAGAIN;
+		return -1;
+	}
+	write_room -= (ssize_t) part.iov_len;
+	return vsock_real_write(fd, &part, 1);
+}
+
+/* What it was told counts, not what there would be room for by now: 40,000 bytes wait, which a packet of ours told it; then
+ * the host takes 10,000, which none has told it yet. */
+START_TEST(window_is_what_was_told)
+{
+	static uint8_t data[40000];
+	int fd = open_from_guest(NULL);
+
+	vsock.io.write = write_as_room;
+	write_room = 0;
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), data, 40000);
+	send_op(VIRTIO_VSOCK_OP_CREDIT_REQUEST);
+	ck_assert_uint_eq(expect(VIRTIO_VSOCK_OP_CREDIT_UPDATE).fwd_cnt, 0);
+	write_room = 10000;
+	run();
+	ck_assert_int_eq((int) write_room, 0);
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), data, VSOCK_WINDOW - 40000 + (uint32_t) _i);
+	if (_i == 0)
+		expect_nothing();
+	else
+		(void) expect(VIRTIO_VSOCK_OP_RST);
+	(void) fd_close(fd);
+}
+END_TEST
+
+/* Our RST waits for a buffer, and the guest, which has not seen it, goes on: whatever it sends, it gets that one RST. One of
+ * its own ends the matter: a reset is never answered by one. */
+START_TEST(packets_that_cross_a_reset)
+{
+	static const uint16_t ops[] = { VIRTIO_VSOCK_OP_RW, VIRTIO_VSOCK_OP_CREDIT_REQUEST, VIRTIO_VSOCK_OP_CREDIT_UPDATE,
+		VIRTIO_VSOCK_OP_SHUTDOWN, VIRTIO_VSOCK_OP_RESPONSE, VIRTIO_VSOCK_OP_REQUEST, 99, VIRTIO_VSOCK_OP_RST };
+	int fd = open_from_guest(NULL);
+	struct virtio_vsock_hdr header;
+
+	for (unsigned int i = 0; i < DRIVER_N; i++) { /* takes all buffers away: each brings a packet that is left there */
+		send_op(VIRTIO_VSOCK_OP_CREDIT_REQUEST);
+		ck_assert_int_eq(receive_into(&header, NULL, false), 0);
+	}
+	send_op(99);
+	ck_assert_int_eq((int) TAILQ_FIRST(&vsock.all)->state, VSOCK_RESETTING);
+	send_packet(packet(ops[_i]), "x", ops[_i] == VIRTIO_VSOCK_OP_RW);
+	ck_assert_uint_eq(vsock_stats(&vsock).connections, ops[_i] != VIRTIO_VSOCK_OP_RST);
+	for (unsigned int i = 0; i < DRIVER_N; i++)
+		give_rx(i, RX_BUFFER);
+	if (ops[_i] != VIRTIO_VSOCK_OP_RST)
+		(void) expect(VIRTIO_VSOCK_OP_RST);
+	expect_nothing();
+	ck_assert_uint_eq(vsock_stats(&vsock).connections, 0);
+	expect_eof(fd);
+	(void) fd_close(fd);
+}
+END_TEST
+
 /* Credit comes back while there is some left: a guest need not stand still for it. */
 START_TEST(credit_comes_early)
 {
@@ -584,6 +651,8 @@ static Suite *make_suite(void)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, window_is_kept);
 	tcase_add_test(tcase, window_in_one_packet);
+	tcase_add_loop_test(tcase, window_is_what_was_told, 0, 2);
+	tcase_add_loop_test(tcase, packets_that_cross_a_reset, 0, 8);
 	tcase_add_test(tcase, credit_comes_early);
 	tcase_add_test(tcase, guest_credit);
 	tcase_add_test(tcase, credit_request_is_answered);
