@@ -209,7 +209,7 @@ int command_import(const struct agent_options *options, int argc, char **argv)
 		return command_failed(&err);
 	(void)printf("%s\n", info.id);
 	if (state_is_locked(options->state))
-		(void)fprintf(stderr, "The agent finds it when it is started again; a scheduler takes it from a node that joins with a token "
-				      "of `croft token create --adopt TENANT`.\n");
+		(void)fprintf(stderr, "The agent finds it when it is started again. A scheduler takes it only if it was told for whom before: "
+				      "`croft node take --for TENANT NODE`, or a join with a token of `croft token create --adopt TENANT`.\n");
 	return 0;
 }

@@ -48,7 +48,7 @@ static void print_health(const json_t *health)
 static void print_node(const json_t *node)
 {
 	static const char *const members[] = { "id", "pool", "hostname", "machine", "version", "cpuClass", "state", "schedulable",
-		"revoked", "joined", "heard", "images" };
+		"revoked", "joined", "heard", "images", "takes_for" };
 	const char *name;
 	json_t *value;
 	size_t i;
@@ -237,6 +237,19 @@ static int node_drain(struct cli *cli, const struct command *command, int argc, 
 			(json_int_t) ((deadline_us + USEC_PER_SEC - 1) / USEC_PER_SEC)));
 }
 
+static int node_take(struct cli *cli, const struct command *command, int argc, char **argv)
+{
+	const char *tenant = NULL;
+	const struct arg args[] = { { "for", 0, ARG_STRING, &tenant, "TENANT", "Whose it becomes; \"\": nobody's any more." } };
+	enum args_result r = args_parse(cli, command, args, ARRAY_LEN(args), &argc, argv);
+
+	if (r != ARGS_OK)
+		return r == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+	if (argc != 2 || !tenant)
+		return args_complain(command, argc != 2 ? "one node is needed" : "--for is needed");
+	return decide(cli, "take", argv[1], json_pack("{s:s}", "tenant", tenant));
+}
+
 static int node_remove(struct cli *cli, const struct command *command, int argc, char **argv)
 {
 	bool force = false;
@@ -259,6 +272,7 @@ const struct command commands_node[] = {
 	{ "node drain", "[OPTION]... ID", "Place nothing more there and end what still runs at the deadline.", node_drain,
 		NULL },
 	{ "node upgrade", "[OPTION]... ID PACKAGE.deb", "Offer a signed package to a node, whose owner's configuration decides.", node_upgrade, NULL },
+	{ "node take", "--for TENANT ID", "Give a tenant what the node's owner imports there within the hour.", node_take, NULL },
 	{ "node remove", "[OPTION]... ID", "Take a node out for good: its key is revoked.", node_remove, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };

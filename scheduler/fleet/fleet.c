@@ -219,7 +219,9 @@ static void on_node_admin(struct fleet *fleet, const struct fleet_event *event)
 	node = fleet_node_find(fleet, event->node);
 	if (!node || node->link == NODE_REMOVED)
 		return;
-	if (event->type == FLEET_NODE_REVOKED)
+	if (event->type == FLEET_NODE_TAKE)
+		fleet_node_take(fleet, node, event->take_for);
+	else if (event->type == FLEET_NODE_REVOKED)
 		fleet_node_revoke(fleet, node, event->is_reimaged);
 	else if (event->fact.fact == NODE_QUARANTINED && !event->fact.set)
 		fleet_learn_pardoned(fleet, node);
@@ -280,6 +282,7 @@ static void handle(struct fleet *fleet, const struct fleet_event *event)
 	case FLEET_NODE_ENROLLED:
 	case FLEET_NODE_REVOKED:
 	case FLEET_NODE_FACT:
+	case FLEET_NODE_TAKE:
 		on_node_admin(fleet, event);
 		break;
 	case FLEET_NODE_HELLO:

@@ -322,10 +322,10 @@ enum fleet_event_type {
 	FLEET_LOAD_SNAPSHOT, /* load_snapshot; before the sandboxes */
 	FLEET_LOAD_SANDBOX, /* sandbox_record (live ones, not history) */
 	FLEET_LOADED,
-
 	FLEET_NODE_ENROLLED, /* node_record: a join token was used; the shell adds the token's record to this batch */
 	FLEET_NODE_REVOKED, /* node, is_reimaged: its host is another node now */
 	FLEET_NODE_FACT,    /* node, fact */
+	FLEET_NODE_TAKE,    /* node, take_for: whose become snapshots there that nobody knows, for an hour; "": nobody's */
 
 	/* From the link. `node` is from the authenticated User-Id, `session` names the route (below). */
 	FLEET_NODE_HELLO,     /* hello */
@@ -419,7 +419,7 @@ struct fleet_event {
 		const struct inventory *inventory;
 		const struct capacity_report *capacity;
 		const struct sandbox_report *report;
-		const char *dropped_snapshot;
+		const char *dropped_snapshot, *take_for;
 		uint64_t telemetry_seq;
 		struct {
 			enum node_fact fact;
@@ -636,7 +636,7 @@ struct fleet_node_view {
 	const struct err *unschedulable; /* the node's own reason; FAIL_NONE: none */
 	int64_t heard_us;                /* wall clock; 0: never */
 	uint64_t session;                /* 0: not connected */
-	const char *instance;
+	const char *instance, *takes_for; /* takes_for: of FLEET_NODE_TAKE, while it holds */
 	uint32_t n_sandboxes; /* with room reserved */
 	uint32_t n_starting;
 	uint64_t memory_reserved_mib;

@@ -171,6 +171,8 @@ struct node {
 	struct timer drain;
 	bool pauses; /* this session's agent knows pause and resume */
 	bool snapshots_are_known; /* and snapshots */
+	char takes_for[ID_NAME_MAX + 1]; /* an operator's word of this process alone: a restored store must not have it */
+	int64_t takes_until_us;
 	uint64_t greeting; /* of this session: an inventory that names another was made for another scheduler */
 	char instance[ID_SIZE];
 	char boot_id[BOOT_ID_SIZE];
@@ -488,6 +490,9 @@ void fleet_fork_leave(struct fleet *fleet, const struct sandbox *sandbox, enum s
 
 /* ---- adopt.c ---- */
 /* The store was restored since this node's inventory was last settled: what only the node knows is adopted. */
+void fleet_node_take(struct fleet *fleet, struct node *node, const char *tenant);
+/* Whose become the snapshots there that nobody knows; "": nobody's, and the node drops them. */
+const char *fleet_node_takes_for(const struct fleet *fleet, const struct node *node);
 bool fleet_node_is_unsettled(const struct fleet *fleet, const struct node *node);
 void fleet_adopt(struct fleet *fleet, struct node *node, const struct sandbox_report *report);
 void fleet_node_settle(struct fleet *fleet, struct node *node); /* its whole inventory was seen */

@@ -6,10 +6,16 @@
  * named is lost; one that nobody knows is not in the desired set, and the node drops it. After a restore (adopt.c) the
  * store is older than the nodes: what it does not know is adopted then, by the tenant that the node names, since a node
  * may have the only copy, and too many can be deleted while one that was dropped does not come back.
+ *
+ * What a node's owner imports there (croft-node import) nobody knows either. It is adopted where an operator said before for
+ * which tenant: a node's own word gives nobody a snapshot.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "fleet/internal.h"
+
+#define TAKE_USEC (INT64_C(3600) * USEC_PER_SEC)
 
 /* ---- load ---- */
 
@@ -129,9 +135,19 @@ void fleet_snapshot_dropped(struct fleet *fleet, struct node *node, const char *
 
 /* ---- inventories ---- */
 
-static void adopt(struct fleet *fleet, struct node *node, const struct snapshot_info *info)
+void fleet_node_take(struct fleet *fleet, struct node *node, const char *tenant)
 {
-	const char *tenant = *node->record.adopt_tenant ? node->record.adopt_tenant : info->tenant;
+	(void)snprintf(node->takes_for, sizeof(node->takes_for), "%s", tenant);
+	node->takes_until_us = fleet->now.mono_usec + TAKE_USEC;
+}
+
+const char *fleet_node_takes_for(const struct fleet *fleet, const struct node *node)
+{
+	return fleet->now.mono_usec < node->takes_until_us ? node->takes_for : "";
+}
+
+static void adopt(struct fleet *fleet, struct node *node, const struct snapshot_info *info, const char *tenant)
+{
 	struct snapshot_record record = { .state = SNAPSHOT_READY,
 		.created_us = MAX(MIN(info->created_usec, fleet->now.real_usec), 0), /* the node's clock */
 		.size_mib = info->size_mib,
@@ -171,8 +187,12 @@ void fleet_snapshots_seen(struct fleet *fleet, struct node *node, const struct i
 		struct snapshot *snapshot = fleet_snapshot_find(fleet, info->id);
 
 		if (!snapshot) {
-			if (fleet_node_is_unsettled(fleet, node) && (*info->tenant || *node->record.adopt_tenant) && !info->is_live)
-				adopt(fleet, node, info);
+			const char *tenant = fleet_node_takes_for(fleet, node);
+
+			if (fleet_node_is_unsettled(fleet, node))
+				tenant = *node->record.adopt_tenant ? node->record.adopt_tenant : info->tenant;
+			if (*tenant && !info->is_live)
+				adopt(fleet, node, info, tenant);
 			continue;
 		}
 		if (snapshot->node != node)

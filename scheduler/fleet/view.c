@@ -114,6 +114,7 @@ int fleet_node_get(const struct fleet *fleet, const char *id, struct fleet_node_
 		.heard_us = node->heard_real_us,
 		.session = node->session,
 		.instance = node->instance,
+		.takes_for = fleet_node_takes_for(fleet, node),
 		.n_sandboxes = usage.sandboxes,
 		.n_starting = usage.starting,
 		.memory_reserved_mib = usage.memory_mib,

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/api.h"
+#include "server/api-who.h"
 #include "server/shell.h"
 #include "server/view.h"
 
@@ -110,6 +110,46 @@ void api_node_drain(struct api_request *req)
 	if (read_body(req, why, &deadline_s))
 		set_fact(req, NODE_DRAINING, true, why,
 			clock_realtime_usec() + (int64_t)deadline_s * USEC_PER_SEC, on_fact);
+}
+
+static const char *read_tenant(const struct api_request *req, const json_t *body, const char *pool_name, struct err *reterr)
+{
+	const struct pool_entry *pool = registry_pool(&req->server->registry, pool_name);
+	const struct tenant_entry *tenant;
+	const char *name = NULL;
+
+	if (json_get_string(body, "tenant", ID_NAME_MAX, &name, reterr) < 0)
+		return NULL;
+	if (!name)
+		return (void)who_invalid("tenant", "is missing", reterr), NULL;
+	tenant = *name ? registry_tenant(&req->server->registry, name) : NULL;
+	if (*name && (!tenant || tenant->revoked_us || !pool || strcmp(tenant->customer, pool->record.customer) != 0))
+		return (void)err_set(reterr, FAIL_TENANT_NOT_FOUND, ENOENT, "the pool's customer has no such tenant"), NULL;
+	return name;
+}
+
+/* Whose what is imported on the node becomes. */
+void api_node_take(struct api_request *req)
+{
+	struct fleet_event event = { .type = FLEET_NODE_TAKE };
+	struct fleet_node_view view;
+	struct ops none = { .n = 0 };
+	struct err err = ERR_NULL;
+	json_t *body = api_json(req);
+
+	if (!body || find_node(req, &view) < 0) {
+		json_decref(body);
+		return;
+	}
+	event.take_for = read_tenant(req, body, view.record->pool, &err);
+	if (event.take_for) {
+		(void)snprintf(event.node, sizeof(event.node), "%.*s", ID_LEN, req->params[0]);
+		log_info("what is imported on a node is a tenant's", "node", event.node, "tenant", event.take_for);
+		api_step(req, &event, &none, on_fact);
+	} else {
+		api_fail(req, &err);
+	}
+	json_decref(body);
 }
 
 /* What would be lost with the node; false: nothing. */

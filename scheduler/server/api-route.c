@@ -248,6 +248,10 @@ const struct api_route api_routes[] = {
 	{ "GET", "/v1/nodes/{id}/upgrade", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_node_upgrade_get,
 		"What became of the package that was offered last.", "",
 		"200 {`state` (none, offered, taken, refused), `operation digest offered failure`}: PACKAGE_UNSIGNED, PACKAGE_ALTERED, PACKAGE_OLDER, UPGRADE_NOT_PERMITTED" },
+	{ "POST", "/v1/nodes/{id}/take", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_node_take,
+		"Snapshots that the node's owner imports there from now on become the tenant's, for an hour or until the scheduler is started again; others that "
+		"nobody knows are dropped by their node.",
+		"`tenant`, one of the pool's customer; \"\": nobody's any more", "200 the node, with `takes_for`; 404" },
 	{ "POST", "/v1/nodes/{id}/remove", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_node_remove,
 		"Takes a node out for good: its key is revoked.",
 		"`force`: also while sandboxes or snapshots are there; they are lost", "204; 404; 409 while it has sandboxes that run or are paused, or snapshots, and `force` is not true" },

@@ -250,6 +250,7 @@ void api_node_telemetry(struct api_request *req);
 void api_node_cordon(struct api_request *req);
 void api_node_uncordon(struct api_request *req);
 void api_node_drain(struct api_request *req);
+void api_node_take(struct api_request *req);
 void api_node_remove(struct api_request *req);
 void api_customer_create(struct api_request *req);
 void api_customer_list(struct api_request *req);

@@ -359,6 +359,7 @@ json_t *view_node(const struct server *server, const struct fleet_node_view *vie
 	if (!object)
 		return NULL;
 	kept = fleet_node_keeps(shell_fleet(server->shell), record->id);
+	(void)json_object_set_new(object, "takes_for", *view->takes_for ? json_string(view->takes_for) : json_null());
 	(void)json_object_set_new(object, "kept",
 		json_pack("{s:I, s:I}", "paused", (json_int_t)kept.paused, "snapshots", (json_int_t)kept.snapshots));
 	(void)json_object_set_new(object, "space", space(view->space));

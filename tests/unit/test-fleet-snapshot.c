@@ -718,6 +718,24 @@ START_TEST(test_a_restored_store_adopts)
 }
 END_TEST
 
+/* What was imported on a node that is settled is dropped, unless an operator said for whom it is. */
+START_TEST(test_an_imported_one_is_taken)
+{
+	struct snapshot_info info = info_of("uuuuuuuuuuuuuuuuuuuu");
+	struct fleet_event take = of_node(FLEET_NODE_TAKE, _i == 1);
+
+	take.take_for = "guests";
+	feed(take);
+	info.is_live = _i == 2; /* a fork's own, which is no copy of anything */
+	_i == 3 ? pass(3600) : _i == 4 ? restart() : (void) 0;
+	rig.session++;
+	greet(0);
+	say_inventory(0, &info, 1);
+	ck_assert_uint_eq(desired()->n_snapshots, _i == 0);
+	ck_assert_str_eq(_i == 0 ? saved_snapshot(info.id)->tenant : "guests", "guests"); /* not the tenant that the node names */
+}
+END_TEST
+
 START_TEST(test_its_node_is_removed)
 {
 	struct fleet_event event = { .type = FLEET_NODE_REVOKED };
@@ -966,6 +984,7 @@ int main(void)
 	tcase_add_test(tc, test_inventories);
 	tcase_add_test(tc, test_an_inventory_misses_none_that_was_made_since);
 	tcase_add_test(tc, test_a_restored_store_adopts);
+	tcase_add_loop_test(tc, test_an_imported_one_is_taken, 0, 5);
 	tcase_add_loop_test(tc, test_its_node_is_removed, 0, 2);
 	tcase_add_test(tc, test_it_begins_where_the_snapshot_is);
 	tcase_add_test(tc, test_its_node_is_about_to_have_room);
