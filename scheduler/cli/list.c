@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/where.h"
+
 int only_names(struct cli *cli, const struct command *command, int n, int *argc, char **argv)
 {
 	enum args_result r = args_parse(cli, command, NULL, 0, argc, argv);
@@ -84,16 +86,44 @@ static int fetch(const struct cli *cli, const char *path, json_t **ret, struct f
 	return r;
 }
 
+/* The list with what `where` leaves of it. */
+static int get_list(const struct cli *cli, const struct list_view *view, bool all, const json_t *where, json_t **ret, struct failure *failure)
+{
+	const char *nowhere;
+
+	if (fetch(cli, all ? view->path_all : view->path, ret, failure) < 0)
+		return -1;
+	nowhere = where_keep(*ret, where);
+	if (!nowhere)
+		return 0;
+	json_decref(*ret);
+	*ret = NULL;
+	return err_set(&failure->err, FAIL_INVALID_ARGUMENT, EINVAL, "--where %.100s: nothing in the list has this member; -o json shows which there are.",
+		nowhere);
+}
+
 int list_run(struct cli *cli, const struct command *command, int argc, char **argv, const struct list_view *view)
 {
 	struct failure failure = { 0 };
-	json_t *list = NULL;
+	json_t *list = NULL, *where = NULL;
 	struct table *table;
-	int status = only_names(cli, command, 0, &argc, argv);
+	bool all = false, is_valid = true;
+	const struct arg args[] = {
+		{ "where", 'w', ARG_TEXTS, &where, "CONDITION", "Only those for which MEMBER=VALUE, also !=, <, <=, >, >=; may be repeated." },
+		{ "all", 'a', ARG_FLAG, &all, NULL, "Of all tenants that the key reaches (operators)." },
+	};
+	enum args_result r = args_parse(cli, command, args, view->path_all ? 2 : 1, &argc, argv);
 
-	if (status >= 0)
-		return status;
-	if (fetch(cli, view->path, &list, &failure) < 0)
+	for (size_t i = 0; i < json_array_size(where); i++)
+		is_valid = is_valid && where_is_valid(json_string_value(json_array_get(where, i)));
+	if (r == ARGS_OK && argc == 1 && is_valid)
+		(void) get_list(cli, view, all, where, &list, &failure);
+	json_decref(where);
+	if (r != ARGS_OK)
+		return r == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
+	if (argc != 1 || !is_valid)
+		return args_complain(command, argc != 1 ? "no arguments are taken" : "--where is MEMBER=VALUE, also !=, <, <=, >, >=");
+	if (!list)
 		return print_failure(cli, view->what, &failure);
 	if (cli->json)
 		return print_json(list);

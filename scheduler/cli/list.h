@@ -12,6 +12,7 @@
 
 struct list_view {
 	const char *path;                      /* of the API */
+	const char *path_all;                  /* with --all; NULL: there is no such option */
 	const char *what;                      /* "cannot list nodes" */
 	const char *heads[LIST_COLUMNS_MAX];   /* ended by NULL */
 	const char *members[LIST_COLUMNS_MAX]; /* "capacity.memory_mib" reaches into an object */
@@ -22,7 +23,7 @@ int only_names(struct cli *cli, const struct command *command, int n, int *argc,
 
 /* Adds a row per element of `list` (borrowed). */
 struct table *list_table(const struct list_view *view, const json_t *list);
-/* The whole command. */
+/* The whole command, with --where. */
 int list_run(struct cli *cli, const struct command *command, int argc, char **argv, const struct list_view *view);
 
 /* The object that has the last name of "a.b.c", and *path at that name; NULL when it is absent. */

@@ -264,7 +264,7 @@ static int node_remove(struct cli *cli, const struct command *command, int argc,
 }
 
 const struct command commands_node[] = {
-	{ "node list", "", "List nodes.", node_list, NULL },
+	{ "node list", "[OPTION]...", "List nodes, also those that --where names.", node_list, NULL },
 	{ "node ls", "", NULL, node_list, NULL },
 	{ "node info", "ID", "Show one node.", node_info, NULL },
 	{ "node cordon", "[OPTION]... ID", "Place nothing more there; what runs goes on.", node_cordon, NULL },

@@ -7,8 +7,8 @@
 
 int responsibility(struct cli *cli, const struct command *command, int argc, char **argv)
 {
-	static const struct list_view rows = { NULL, NULL, { "DUTY", "MANAGED", "SELF-HOSTED", "COMPONENTS", "WHAT" },
-		{ "duty", "managed", "self", "components", "what" } };
+	static const struct list_view rows = { .heads = { "DUTY", "MANAGED", "SELF-HOSTED", "COMPONENTS", "WHAT" },
+		.members = { "duty", "managed", "self", "components", "what" } };
 	int status = only_names(cli, command, 0, &argc, argv);
 	unsigned int n;
 	const struct duty *duties = responsibility_duties(&n);

@@ -21,6 +21,7 @@ int sandbox_list(struct cli *cli, const struct command *command, int argc, char 
 {
 	static const struct list_view view = {
 		.path = "/v1/sandboxes?limit=1000",
+		.path_all = "/v1/sandboxes?limit=1000&scope=all",
 		.what = "cannot list sandboxes",
 		.heads = { "ID", "STATE", "TEMPLATE", "VCPUS", "MEMORY MiB", "NODE", "CREATED" },
 		.members = { "id", "state", "template", "vcpus", "memory_mib", "node", "created" },
@@ -146,7 +147,7 @@ int sandbox_stages(struct cli *cli, const struct command *command, int argc, cha
 const struct command commands_sandbox[] = {
 	{ "sandbox create", "[OPTION]...", "Create a sandbox and wait until it is ready; prints its id.", sandbox_create,
 		NULL },
-	{ "sandbox list", "", "List live sandboxes.", sandbox_list, NULL },
+	{ "sandbox list", "[OPTION]...", "List live sandboxes, also those that --where names.", sandbox_list, NULL },
 	{ "sandbox ls", "", NULL, sandbox_list, NULL },
 	{ "sandbox info", "ID", "Show one sandbox, live or ended.", sandbox_info, NULL },
 	{ "sandbox exec", "[OPTION]... ID -- COMMAND [ARGUMENT]...",
