@@ -39,6 +39,9 @@ struct zap; /* thread-safe table: public key -> user id, e.g. "node:<id>", "toke
 int zap_new(struct zap **ret, void *zmq_context, struct err *reterr); /* starts the handler's thread */
 void zap_free(struct zap *zap);
 int zap_allow(struct zap *zap, const char *public_key, const char *user_id);
+/* To the feed (scheduler/server/feed.h) and nowhere else; who was allowed elsewhere is not to be allowed there: -EEXIST. */
+#define ZAP_FEED_DOMAIN "croft-feed"
+int zap_allow_feed(struct zap *zap, const char *public_key);
 void zap_deny(struct zap *zap, const char *public_key);
 /* To be called about once a second. False: the handler's thread has not answered for ZAP_HANGS_USEC, or is gone; nobody new
  * gets in meanwhile, and connections that are there go on. */

@@ -15,7 +15,6 @@
 #include "wire/socket.h"
 
 /* Debian's header keeps it for drafts, the library obeys it. */
-#define OPTION_ZAP_ENFORCE_DOMAIN 93
 #define OPTION_ZERO_COPY_RECV 10 /* of the context */
 #define ADDRESS_MAX 256
 

@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define OPTION_ZAP_ENFORCE_DOMAIN 93 /* in libzmq 4.3.4 and in no header of Debian's */
+
 struct event_base;
 struct event;
 

@@ -28,6 +28,7 @@ struct zap_row {
 	UT_hash_handle hh;
 	char key[KEY_Z85_SIZE];
 	char user_id[USER_ID_MAX];
+	bool is_feed; /* it may go to that domain, and to no other */
 	int64_t tokens_usec; /* token bucket, in time: a handshake costs a second of it */
 	int64_t filled_usec;
 };
@@ -56,7 +57,7 @@ static bool take_token(struct zap_row *row, int64_t now)
 	return true;
 }
 
-static bool admit(struct zap *zap, const uint8_t *key, char ret_user_id[static USER_ID_MAX])
+static bool admit(struct zap *zap, const uint8_t *key, bool is_feed, char ret_user_id[static USER_ID_MAX])
 {
 	char z85[KEY_Z85_SIZE];
 	struct zap_row *row;
@@ -66,7 +67,7 @@ static bool admit(struct zap *zap, const uint8_t *key, char ret_user_id[static U
 		return false;
 	(void) pthread_mutex_lock(&zap->lock);
 	HASH_FIND_STR(zap->rows, z85, row);
-	if (row && take_token(row, clock_monotonic_usec())) {
+	if (row && row->is_feed == is_feed && take_token(row, clock_monotonic_usec())) {
 		memcpy(ret_user_id, row->user_id, USER_ID_MAX);
 		ok = true;
 	}
@@ -96,7 +97,7 @@ static void reply(struct zap *zap, zmq_msg_t *request_id, const char *user_id)
 static bool is_admissible(struct zap *zap, zmq_msg_t *frames, char ret_user_id[static USER_ID_MAX])
 {
 	return frame_is(&frames[0], "1.0") && zmq_msg_size(&frames[2]) > 0 && frame_is(&frames[5], "CURVE") &&
-		zmq_msg_size(&frames[6]) == KEY_SIZE && admit(zap, zmq_msg_data(&frames[6]), ret_user_id);
+		zmq_msg_size(&frames[6]) == KEY_SIZE && admit(zap, zmq_msg_data(&frames[6]), frame_is(&frames[2], ZAP_FEED_DOMAIN), ret_user_id);
 }
 
 /* False when the socket is of no use any more. */
@@ -250,7 +251,7 @@ void zap_free(struct zap *zap)
 	free(zap);
 }
 
-int zap_allow(struct zap *zap, const char *public_key, const char *user_id)
+static int allow(struct zap *zap, const char *public_key, const char *user_id, bool is_feed)
 {
 	struct zap_row *row;
 	int r = 0;
@@ -259,6 +260,10 @@ int zap_allow(struct zap *zap, const char *public_key, const char *user_id)
 		return -EINVAL;
 	(void) pthread_mutex_lock(&zap->lock);
 	HASH_FIND_STR(zap->rows, public_key, row);
+	if (row && is_feed && !row->is_feed) {
+		(void) pthread_mutex_unlock(&zap->lock);
+		return -EEXIST;
+	}
 	if (!row) {
 		row = calloc(1, sizeof(*row));
 		if (row) {
@@ -272,12 +277,24 @@ int zap_allow(struct zap *zap, const char *public_key, const char *user_id)
 			}
 		}
 	}
-	if (row)
+	if (row) {
 		(void) snprintf(row->user_id, sizeof(row->user_id), "%s", user_id);
-	else
+		row->is_feed = is_feed;
+	} else {
 		r = -ENOMEM;
+	}
 	(void) pthread_mutex_unlock(&zap->lock);
 	return r;
+}
+
+int zap_allow(struct zap *zap, const char *public_key, const char *user_id)
+{
+	return allow(zap, public_key, user_id, false);
+}
+
+int zap_allow_feed(struct zap *zap, const char *public_key)
+{
+	return allow(zap, public_key, "feed", true);
 }
 
 void zap_deny(struct zap *zap, const char *public_key)

@@ -11,6 +11,7 @@
 
 #include "place/capacity.h"
 #include "server/codec.h"
+#include "server/feed.h"
 #include "server/ops.h"
 #include "server/shell.h"
 #include "server/view.h"
@@ -125,6 +126,7 @@ void forecast_look(struct forecast *forecast, int64_t now_us)
 
 		if (pool->revoked_us || !fleet_pool_room(shell_fleet(server->shell), pool->record.name, &all, &taken))
 			continue;
+		feed_pool(server->feed, pool->record.name, &all, &taken);
 		numbers_of(&taken, used);
 		numbers_of(&all, total);
 		if (!usage_look(forecast->usage, pool->record.name, now_us, used, total, &hour) || shell_is_tight(server->shell))

@@ -683,6 +683,11 @@ uint16_t link_tls_port(const struct link *link)
 	return link->tls ? tunnel_server_port(link->tls) : 0;
 }
 
+struct zap *link_zap(const struct link *link)
+{
+	return link->zap;
+}
+
 const char *link_address(const struct link *link)
 {
 	return router_address(link->router);

@@ -20,6 +20,8 @@ void link_free(struct link *link);
 /* An address listened on, with this host's name where that is any address. */
 const char *link_own_endpoint(const char *scheme, const char *address, unsigned int port, char *buf, size_t size);
 uint16_t link_tls_port(const struct link *link); /* 0: none */
+struct zap;
+struct zap *link_zap(const struct link *link); /* the process has one */
 const char *link_address(const struct link *link); /* as bound: "tcp://127.0.0.1:7281" */
 
 /* Fills ZAP's table from registry and fleet (start, reload). */

@@ -10,6 +10,7 @@
 
 #include "server/api.h"
 #include "server/audit.h"
+#include "server/feed.h"
 #include "server/link.h"
 #include "server/relay.h"
 #include "server/shell.h"
@@ -120,6 +121,10 @@ static void write_fleet(FILE *out, const struct server *server)
 	head(out, "croft_audit_dropped_total", "counter", "Entries that found no room while the store could not be written.");
 	(void)fprintf(out, "croft_audit_dropped_total %" PRIu64 "\n", audit.n_dropped);
 	gauge(out, "croft_epoch", "Epoch of this scheduler.", server->epoch);
+	head(out, "croft_feed_messages_total", "counter", "Messages of the feed that somebody subscribed to.");
+	(void)fprintf(out, "croft_feed_messages_total %" PRIu64 "\n", feed_count(server->feed).sent);
+	head(out, "croft_feed_full_total", "counter", "Times that the queue of a subscriber to the feed was found full.");
+	(void)fprintf(out, "croft_feed_full_total %" PRIu64 "\n", feed_count(server->feed).full);
 	head(out, "croft_fleet_events_total", "counter", "What the fleet counted.");
 	(void)fprintf(out,
 		"croft_fleet_events_total{event=\"wrong-node\"} %" PRIu64

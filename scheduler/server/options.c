@@ -56,6 +56,14 @@ const struct config_option options_table[] = {
 	{ "link", "tls_key", CONFIG_STRING, AT(link_tls_key), "", 0, 0, false, "Its key, in a PEM file." },
 	{ "link", "tls_connections", CONFIG_U64, AT(link_tls_connections), "4096", 1, 100000, false,
 		"Most connections of that port at once; more wait." },
+	{ "feed", "address", CONFIG_STRING, AT(feed_address), "", 0, 0, false,
+		"Address on which stages, pools and the fleet are published (ZeroMQ, always CURVE); empty: nowhere." },
+	{ "feed", "port", CONFIG_U64, AT(feed_port), "7282", 0, 65535, false,
+		"Port of the feed; 0: any, it is said in the log." },
+	{ "feed", "subscribers", CONFIG_STRING, AT(feed_subscribers), "", 0, 0, false,
+		"File with the public CURVE keys (Z85) that may subscribe, one a line; read at start." },
+	{ "feed", "queue", CONFIG_U64, AT(feed_queue), "10000", 1, 1000000, false,
+		"Messages that wait for one subscriber at most; what comes then it loses." },
 	{ "limits", "image_size", CONFIG_SIZE, AT(image_max_bytes), "16G", 4096, 0, false,
 		"Largest image that may be imported." },
 	{ "limits", "store_size", CONFIG_SIZE, AT(store_max_bytes), "0", 0, 0, false,
@@ -149,6 +157,9 @@ static int check(const struct options *options, struct err *reterr)
 		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
 			"api.address %s is not loopback: set api.tls_cert and api.tls_key, or say --insecure",
 			options->api_address);
+	if (*options->feed_address && !*options->feed_subscribers)
+		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
+			"feed.address needs feed.subscribers: the file with the keys that may subscribe");
 	if (options->lost_after <= options->suspect_after)
 		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
 			"fleet.lost_after must be longer than fleet.suspect_after");

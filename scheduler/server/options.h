@@ -27,6 +27,9 @@ struct options {
 	uint64_t link_port, link_next_port;
 	char *link_tls_address, *link_tls_cert, *link_tls_key;
 	uint64_t link_tls_port, link_tls_connections;
+	char *feed_address; /* "": no feed */
+	char *feed_subscribers;
+	uint64_t feed_port, feed_queue;
 	char *link_advertise; /* comma-separated tcp:// and tls:// addresses for join tokens; "": the addresses listened on */
 
 	uint64_t image_max_bytes;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "server/api.h"
+#include "server/feed.h"
 #include "server/link.h"
 #include "server/program.h"
 #include "server/server.h"
@@ -108,6 +109,8 @@ static void say_hello(const struct server *server)
 	log_info("serving", "version", CROFT_VERSION, "api", text, "link",
 		link_address(server->link), "state", server->options->state, "epoch",
 		LOG_NUM(server->epoch));
+	if (server->feed)
+		log_info("feed", "address", feed_address(server->feed), "key", feed_public_key(server->feed));
 	(void)sd_notifyf(0, "READY=1\nSTATUS=Serving the API on %s", text);
 }
 

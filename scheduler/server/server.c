@@ -20,6 +20,7 @@
 #include "server/books.h"
 #include "server/codec.h"
 #include "server/events.h"
+#include "server/feed.h"
 #include "server/forecast.h"
 #include "server/images.h"
 #include "server/lead.h"
@@ -176,6 +177,8 @@ static int open_parts(struct server *server, struct err *reterr)
 	if (r == 0)
 		r = link_new(&server->link, server, reterr);
 	if (r == 0)
+		r = feed_new(&server->feed, server, link_zap(server->link), reterr);
+	if (r == 0)
 		r = api_new(&server->api, server, reterr);
 	return r;
 }
@@ -241,6 +244,7 @@ void server_free(struct server *server)
 		shell_abort(server->shell, &stopping);
 	lead_end(server); /* answers of the store still find whom they are for */
 	api_free(server->api);
+	feed_free(TAKE(server->feed));
 	link_free(server->link);
 	http_client_free(server->client);
 	relay_free(server->relay);

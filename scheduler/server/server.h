@@ -86,6 +86,7 @@ struct server {
 	struct forecast *forecast;
 	struct audit *audit;
 	struct events *events;
+	struct feed *feed; /* NULL: off */
 	struct shell *shell; /* owns the fleet */
 	struct link *link;
 	struct images *images;

@@ -12,6 +12,7 @@
 #include "server/codec.h"
 #include "server/ended.h"
 #include "server/events.h"
+#include "server/feed.h"
 #include "server/message.h"
 #include "server/ops.h"
 #include "server/rollups.h"
@@ -192,8 +193,10 @@ static void count_stage(struct telemetry *telemetry, const struct stage_record *
 	if (is_summing)
 		rollups_add(telemetry->server->rollups, &about);
 	facts_add(telemetry->facts, &about);
-	if (!telemetry->is_loading)
+	if (!telemetry->is_loading) {
 		events_stage(telemetry->server->events, &about);
+		feed_stage(telemetry->server->feed, &about);
+	}
 }
 
 /* Stages that no report carries, or that reports carry the last of: those of a sandbox's life. They come with the batches. */
