@@ -22,7 +22,7 @@
 #include "snapshot.h"
 #include "virtio/mmio.h"
 
-#define CREATE_TRIES 5
+#define CREATE_TRIES 20 /* 5 were once too few, in a series of boots that were stopped every 500 us on a slow, busy host */
 
 static int check_kvm(int kvm_fd, struct err *reterr)
 {
