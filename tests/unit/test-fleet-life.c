@@ -750,6 +750,30 @@ START_TEST(test_restore)
 }
 END_TEST
 
+/* What was on its way when it was adopted does not stay so for ever, whatever its node says of it. */
+START_TEST(test_what_was_adopted_has_a_deadline)
+{
+	CLEANUP(spec_unrefp) struct sandbox_spec *spec = spec_new();
+	struct sandbox_report report = { .generation = 3, .version = 7, .accepted = true, .spec = spec,
+		.state = _i ? REPORT_STOPPING : REPORT_STARTING };
+	struct inventory inventory = { .number = 1, .complete = true, .sandboxes = &report, .n = 1 };
+	const enum sandbox_state first = _i ? SANDBOX_STOPPING : SANDBOX_STARTING;
+	struct fleet_event event = of_node(FLEET_NODE_INVENTORY, node_id(0));
+	struct fleet_sandbox_view view;
+
+	begin_restored(spec);
+	feed((struct fleet_event){ .type = FLEET_LOADED });
+	greet(0);
+	name_of(0, report.sandbox);
+	event.inventory = &inventory;
+	feed(event);
+	ck_assert_int_eq(fleet_sandbox_get(rig.fleet, report.sandbox, NULL, &view), 0);
+	ck_assert_int_eq(view.internal, first);
+	pass(400);
+	ck_assert(fleet_sandbox_get(rig.fleet, report.sandbox, NULL, &view) < 0 || view.internal != first);
+}
+END_TEST
+
 #include "test-fleet-policy.h"
 
 /* ---- an inventory that names another node's sandbox ---- */
@@ -870,6 +894,7 @@ int main(void)
 	tcase_add_test(tc, test_an_end_gives_back_the_whole_quota);
 	tcase_add_test(tc, test_starts_come_back_with_time);
 	tcase_add_test(tc, test_restore);
+	tcase_add_loop_test(tc, test_what_was_adopted_has_a_deadline, 0, 2);
 	tcase_add_test(tc, test_a_policy_is_recorded_when_its_node_has_it);
 	tcase_add_test(tc, test_the_record_wins_over_its_node);
 	tcase_add_test(tc, test_a_restore_takes_the_policy_of_the_node);

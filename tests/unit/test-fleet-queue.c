@@ -34,6 +34,9 @@ static struct rig {
 	uint64_t request;
 	enum fail_code last_code;
 	int64_t queue_usec; /* that a create is ready to wait */
+	uint32_t vcpus;
+	uint64_t disk_mib;
+	const char *pool;
 } rig;
 
 static char tenant_of(const char *id)
@@ -73,16 +76,17 @@ static void create(const char *tenant, uint32_t priority, uint64_t memory_mib)
 {
 	struct sandbox_spec *spec = spec_new();
 	struct fleet_create create = { .request = ++rig.request,
-		.pool = POOL,
 		.spec = spec,
 		.priority = priority,
 		.queue_usec = rig.queue_usec };
 
 	memcpy(create.tenant, tenant, strlen(tenant) + 1);
+	memcpy(create.pool, rig.pool, strlen(rig.pool) + 1);
 	memcpy(spec->template_name, "base", 5);
 	memcpy(spec->image_digest, DIGEST, DIGEST_SIZE);
-	spec->vcpus = 1;
+	spec->vcpus = rig.vcpus;
 	spec->memory_mib = memory_mib;
+	spec->disk_mib = rig.disk_mib;
 	feed((struct fleet_event){ .type = FLEET_CREATE, .create = &create });
 	spec_unref(spec);
 }
@@ -125,6 +129,8 @@ static void setup(void)
 
 	memset(&rig, 0, sizeof(rig));
 	rig.queue_usec = 3600 * USEC_PER_SEC;
+	rig.vcpus = 1;
+	rig.pool = POOL;
 	rig.rng = rng_seeded(1);
 	rig.now = (struct moment){ 1000 * USEC_PER_SEC, INT64_C(1750000000) * USEC_PER_SEC, 0 };
 	fleet_config_default(&config);
@@ -221,6 +227,35 @@ START_TEST(test_what_does_not_fit_holds_up_nobody)
 	}
 	create("b", 0, 256);
 	ck_assert_int_eq(next(), 'b');
+}
+END_TEST
+
+/* Nor what asks for less of one thing, and for as much of the others, or elsewhere. */
+START_TEST(test_what_did_not_fit_speaks_for_what_is_larger_alone)
+{
+	const struct {
+		uint64_t memory_mib, disk_mib;
+		uint32_t vcpus;
+		const char *pool;
+	} large[] = {
+		{ 30000, 100, 1, POOL },
+		{ 256, 900000, 1, POOL },
+		{ 256, 100, 600, POOL },
+		{ 256, 100, 1, "other" }, /* which has no node */
+	};
+
+	if (_i == 3)
+		feed((struct fleet_event){ .type = FLEET_LOAD_POOL,
+			.pool = &(struct pool_record){ .name = "other", .cpu_overcommit_percent = 400 } });
+	rig.vcpus = large[_i].vcpus;
+	rig.disk_mib = large[_i].disk_mib;
+	rig.pool = large[_i].pool;
+	create("a", 0, large[_i].memory_mib);
+	rig.vcpus = 1;
+	rig.disk_mib = 100;
+	rig.pool = POOL;
+	create("a", 0, 256);
+	ck_assert_int_eq(next(), 'a');
 }
 END_TEST
 
@@ -403,6 +438,7 @@ int main(void)
 	tcase_add_test(tcase, test_weights);
 	tcase_add_test(tcase, test_priority_among_ones_own);
 	tcase_add_test(tcase, test_what_does_not_fit_holds_up_nobody);
+	tcase_add_loop_test(tcase, test_what_did_not_fit_speaks_for_what_is_larger_alone, 0, 4);
 	tcase_add_test(tcase, test_nobody_fills_the_queue);
 	tcase_add_test(tcase, test_waiting_costs_no_attempt);
 	tcase_add_loop_test(tcase, test_a_first_canary_is_waited_for, 0, 2);

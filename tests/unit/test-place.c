@@ -403,6 +403,41 @@ START_TEST(test_prefers_the_image)
 }
 END_TEST
 
+/* An image that a node dropped draws nothing there any more; whichever of two keys comes first. */
+START_TEST(test_an_image_that_is_gone)
+{
+	const char *const both[] = { DIGEST_A, DIGEST_B };
+	struct place *place = make();
+	struct place_node_facts facts = able(100000);
+	struct image_list two = { 0 }, one = { 0 }, other = { 0 };
+	struct place_demand ask = demand(500);
+	struct place_node *holder, *last, *exchanged, *node;
+
+	holder = add(place, 0, &facts);
+	last = add(place, 1, &facts);
+	exchanged = add(place, 2, &facts);
+	for (size_t i = 0; i < ARRAY_LEN(both); i++)
+		ck_assert_int_eq(image_list_add(&two, both[i]), 0);
+	ck_assert_int_eq(image_list_add(&one, both[_i]), 0);
+	ck_assert_int_eq(image_list_add(&other, both[1 - _i]), 0);
+	memcpy(ask.image_digest, both[1 - _i], DIGEST_SIZE);
+	ck_assert_int_eq(place_node_set_images(place, exchanged, &other), 0);
+	ck_assert_int_eq(place_node_set_images(place, exchanged, &one), 0);
+	ck_assert_int_eq(place_node_set_images(place, last, &two), 0);
+	ck_assert_int_eq(place_node_set_images(place, last, &one), 0);
+	ck_assert_int_eq(place_node_set_images(place, holder, &two), 0);
+	for (uint64_t seed = 0; seed < 3; seed++) { /* chance alone would choose any */
+		ck_assert_int_eq(place_choose(place, POOL, &ask, seed, &node, NULL), PLACE_OK);
+		ck_assert_ptr_eq(node, holder);
+		place_release(place, node, &ask, true);
+	}
+	image_list_deinit(&one);
+	image_list_deinit(&other);
+	image_list_deinit(&two);
+	place_free(place);
+}
+END_TEST
+
 /* The candidates are few; what only the exact scan can find must still be found. */
 START_TEST(test_finds_the_one_that_fits)
 {
@@ -458,6 +493,7 @@ int main(void)
 	tcase_add_test(tcase, test_never_over_capacity);
 	tcase_add_test(tcase, test_spreads);
 	tcase_add_test(tcase, test_prefers_the_image);
+	tcase_add_loop_test(tcase, test_an_image_that_is_gone, 0, 2);
 	tcase_add_test(tcase, test_finds_the_one_that_fits);
 	tcase_add_test(tcase, test_changes_of_a_node_count_at_once);
 	suite_add_tcase(suite, tcase);
