@@ -327,11 +327,12 @@ void fleet_inventory_forget(struct node *node)
 	node->counted_vcpus = node->counted_sandboxes = 0;
 }
 
-static bool is_reserved(const struct fleet *fleet, const struct node *node, const struct sandbox_report *report)
+/* For one that sleeps no place is reserved, but its node takes a record that cannot be read for one that runs. */
+static bool has_place(const struct fleet *fleet, const struct node *node, const struct sandbox_report *report)
 {
 	const struct sandbox *sandbox = fleet_sandbox_find(fleet, report->sandbox);
 
-	return sandbox && sandbox->node == node && sandbox->reserved;
+	return sandbox && sandbox->node == node && sandbox->reserved && !sandbox->record.is_asleep;
 }
 
 static void collect(struct fleet *fleet, struct node *node, const struct sandbox_report *report)
@@ -352,7 +353,7 @@ static void collect(struct fleet *fleet, struct node *node, const struct sandbox
 		return;
 	}
 	/* Room that is taken there by what is not reserved here. Of what cannot be read only that it is there is known. */
-	if (report->failure.code == FAIL_STATE_UNREADABLE && report->state != REPORT_ENDED && !is_reserved(fleet, node, report))
+	if (report->failure.code == FAIL_STATE_UNREADABLE && report->state != REPORT_ENDED && !has_place(fleet, node, report))
 		node->counted_sandboxes++;
 	else if (report->spec && report->state != REPORT_ENDED &&
 		!fleet_sandbox_find(fleet, report->sandbox)) {

@@ -329,12 +329,14 @@ void fleet_sandbox_attach(struct fleet *fleet, struct sandbox *sandbox, struct n
 /* record.node stays: history says where it was. */
 void fleet_sandbox_detach(struct fleet *fleet, struct sandbox *sandbox)
 {
+	bool was_asleep = sandbox->record.is_asleep;
+
 	if (!sandbox->node)
 		return;
 	fleet_snapshot_orphan(fleet, sandbox, FAIL_SANDBOX_GONE);
 	fleet_sandbox_release(fleet, sandbox);
 	TAILQ_REMOVE(&sandbox->node->sandboxes, sandbox, in_node);
-	if (sandbox->is_unreadable) { /* until an inventory says otherwise */
+	if (sandbox->is_unreadable && !was_asleep) { /* until an inventory says otherwise; of a sleeper the last one did */
 		sandbox->node->foreign_sandboxes++;
 		fleet_node_update_place(fleet, sandbox->node);
 	}

@@ -278,6 +278,45 @@ START_TEST(test_a_drain_ends_what_sleeps)
 }
 END_TEST
 
+/* A node takes a record that it cannot read for one that runs, also where it was of one that slept. */
+START_TEST(test_a_sleeper_whose_record_is_torn_takes_a_place)
+{
+	struct capacity_report one = { .capacity = { 8000, 8, 50000, 1, 4, 4, 0 } };
+	struct sandbox_report kept = { .accepted = true, .state = REPORT_PAUSED };
+	struct inventory inventory = { .number = 9, .complete = true, .sandboxes = &kept, .n = 1 };
+	struct fleet_event event;
+	char where[ID_SIZE];
+
+	create_of(1000, false);
+	report(REPORT_RUNNING, FAIL_NONE);
+	drive_sleep(SANDBOX_PAUSED);
+	memcpy(where, rig.node, ID_SIZE);
+	memcpy(kept.sandbox, rig.id, ID_SIZE);
+	kept.generation = rig.generation;
+	kept.version = ++rig.version;
+	if (_i)
+		(void)err_set(&kept.failure, FAIL_STATE_UNREADABLE, 0, "It is torn.");
+	event = of_node(FLEET_NODE_INVENTORY, where);
+	event.inventory = &inventory;
+	feed(event);
+	for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
+		event = of_node(FLEET_NODE_CAPACITY, nodes[i]);
+		event.capacity = &one;
+		feed(event);
+		event = of_node(FLEET_NODE_FACT, nodes[i]);
+		event.fact.fact = NODE_CORDONED;
+		event.fact.set = strcmp(nodes[i], where) != 0;
+		event.fact.who = event.fact.why = "somebody";
+		feed(event);
+	}
+	create_of(1000, false);
+	if (_i)
+		check_answer(FAIL_NO_CAPACITY);
+	else
+		ck_assert_uint_eq(rig.out.n_replies, 0);
+}
+END_TEST
+
 static void add_sleep_tests(TCase *tcase)
 {
 	tcase_add_test(tcase, test_a_pause_gives_back_its_room);
@@ -291,5 +330,6 @@ static void add_sleep_tests(TCase *tcase)
 	tcase_add_test(tcase, test_a_node_pauses_by_itself);
 	tcase_add_test(tcase, test_what_sleeps_counts_against_no_quota);
 	tcase_add_loop_test(tcase, test_a_drain_ends_what_sleeps, SANDBOX_PAUSING, SANDBOX_RESUMING + 1);
+	tcase_add_loop_test(tcase, test_a_sleeper_whose_record_is_torn_takes_a_place, 0, 2);
 	tcase_add_loop_test(tcase, test_it_may_end_in_its_sleep, SANDBOX_PAUSING, SANDBOX_RESUMING + 1);
 }
