@@ -361,6 +361,27 @@ START_TEST(test_drain_says_waits_and_ends)
 }
 END_TEST
 
+/* Without a deadline nothing that is there is ended, over a restart too. */
+START_TEST(test_a_drain_without_a_deadline_ends_nothing)
+{
+	int drained;
+
+	run_one();
+	drained = index_of(rig.node);
+	set_fact(drained, NODE_DRAINING, true, 0);
+	pass(300);
+	ck_assert_int_eq(state(), SANDBOX_RUNNING);
+	restart();
+	for (int i = 0; i < N_NODES; i++) {
+		greet(i);
+		if (i != drained)
+			say_empty(i);
+	}
+	pass(300);
+	ck_assert_int_eq(state(), SANDBOX_RUNNING);
+}
+END_TEST
+
 START_TEST(test_drain_moves_a_start)
 {
 	char first[ID_SIZE];
@@ -624,6 +645,22 @@ START_TEST(test_an_end_gives_back_the_whole_quota)
 }
 END_TEST
 
+/* A quota that was lowered below what is used lets nothing more in. */
+START_TEST(test_a_lowered_quota)
+{
+	const struct fleet_quota two = { .sandboxes = 2, .vcpus = 2, .memory_mib = 2000 };
+	const struct fleet_quota lowered[] = { { .sandboxes = 1 }, { .vcpus = 1 }, { .memory_mib = 1000 } };
+
+	for (int i = 0; i < 2; i++) {
+		create_with(two);
+		report(REPORT_RUNNING);
+	}
+	create_with(lowered[_i]);
+	ck_assert_uint_eq(rig.out.n_replies, 1);
+	ck_assert_int_eq(rig.out.replies[0].err.code, FAIL_QUOTA_EXCEEDED);
+}
+END_TEST
+
 /* So many starts a minute: each is given back when its part of the minute is over, and no earlier. */
 START_TEST(test_starts_come_back_with_time)
 {
@@ -881,6 +918,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_no_fact_follows_the_link, 0, 1 << NODE_FACT_MAX_);
 	tcase_add_test(tc, test_a_dead_node_is_seen_within_three_seconds);
 	tcase_add_test(tc, test_drain_says_waits_and_ends);
+	tcase_add_test(tc, test_a_drain_without_a_deadline_ends_nothing);
 	tcase_add_test(tc, test_drain_moves_a_start);
 	tcase_add_test(tc, test_drain_is_taken_back);
 	tcase_add_test(tc, test_never_replaced_by_default);
@@ -892,6 +930,7 @@ int main(void)
 	tcase_add_test(tc, test_nothing_is_replaced_when_all_are_gone);
 	tcase_add_test(tc, test_quota_is_free_when_fenced);
 	tcase_add_test(tc, test_an_end_gives_back_the_whole_quota);
+	tcase_add_loop_test(tc, test_a_lowered_quota, 0, 3);
 	tcase_add_test(tc, test_starts_come_back_with_time);
 	tcase_add_test(tc, test_restore);
 	tcase_add_loop_test(tc, test_what_was_adopted_has_a_deadline, 0, 2);

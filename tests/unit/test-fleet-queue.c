@@ -372,6 +372,10 @@ START_TEST(test_what_was_killed_makes_room)
 	ck_assert_int_eq(rig.last_code, FAIL_NONE);
 	create("b", 0, 30000); /* not even then */
 	ck_assert_int_eq(rig.last_code, FAIL_NO_CAPACITY);
+	rig.disk_mib = 900000;
+	create("b", 0, 256);
+	ck_assert_int_eq(rig.last_code, FAIL_NO_CAPACITY);
+	rig.disk_mib = 0;
 	pass(10);
 	ck_assert_int_eq(rig.last_code, FAIL_NONE);
 	ck_assert_uint_eq(rig.n_commands, SLOTS);

@@ -206,7 +206,7 @@ END_TEST
 START_TEST(test_rules)
 {
 	struct fixture f;
-	struct store_op ops[STORE_OPS_MAX + 1];
+	struct store_op ops[STORE_OPS_MAX + 1], large;
 	char keys[STORE_OPS_MAX + 1][8], longest[STORE_KEY_MAX + 2];
 	struct err err = ERR_NULL;
 
@@ -224,6 +224,9 @@ START_TEST(test_rules)
 	longest[sizeof(longest) - 1] = '\0';
 	ck_assert_int_lt(commit(&f, put(longest, "v", STORE_ANY)), 0);
 	ck_assert_int_lt(commit(&f, put("", "v", STORE_ANY)), 0);
+	large = put("large", "v", STORE_ANY);
+	large.size = STORE_VALUE_MAX + 1; /* of which nothing is read */
+	ck_assert_int_lt(commit(&f, large), 0);
 	run_until(&f, 1);
 	ck_assert_int_eq(f.outcome[0], STORE_COMMITTED);
 	teardown(&f);
