@@ -474,6 +474,8 @@ void sv_on_update(struct supervisor *sv, const struct update_command *command)
 /* Nothing was confirmed. As if it had not come, so that the scheduler's next try is none that was done already. */
 void sv_update_undo(struct sv_sandbox *sandbox)
 {
+	if (PLANTED(UNWRITTEN_CONFIRMED))
+		return;
 	memset(sandbox->journal.updated, 0, sizeof(sandbox->journal.updated));
 	set_life_end(sandbox, sandbox->former_life_end_us);
 }

@@ -37,6 +37,14 @@ enum plant {
 	PLANT_SNAPSHOT_NOT_DESIRED,    /* fleet: snapshots are not named to a node that comes back, which drops them */
 	PLANT_COPY_FOLLOWED,           /* fleet: whoever was obeyed before is taken for a run of this store */
 	PLANT_EPOCH_WITHOUT_WELCOME,   /* node: a message with a higher epoch is obeyed, whoever sends it */
+
+	/* mistakes of ours that seeds once showed: tests/sim/kept-seeds */
+	PLANT_OF_KEPT_SEEDS_,
+	PLANT_INVENTORY_NOT_AWAITED = PLANT_OF_KEPT_SEEDS_, /* fleet: placed on between hello and inventory */
+	PLANT_OTHER_INVENTORY_TAKEN,   /* fleet: an inventory made for the fleet before is taken */
+	PLANT_DELETED_START_UNHEARD,   /* fleet: how a start failed that was deleted meanwhile is no evidence */
+	PLANT_CLAIM_FORGETS_PLACES,    /* fleet: a claimed warm sandbox forgets where it was */
+	PLANT_UNWRITTEN_CONFIRMED,     /* node: a life time whose journal write failed is confirmed by the next try */
 	PLANT_MAX_,
 
 	/* the virtual hardware, which tests/villain/planted must find */

@@ -59,7 +59,8 @@ void fleet_node_update_place(struct fleet *fleet, struct node *node)
 	/* It takes seconds: who asks waits for them, as for a place. */
 	bool is_pending = node->unschedulable.code == FAIL_CANARY_PENDING;
 	struct place_node_facts facts = {
-		.connected = node->link == NODE_READY && node->session != 0 && node->is_known,
+		.connected = node->link == NODE_READY && node->session != 0 &&
+			     (node->is_known || PLANTED(INVENTORY_NOT_AWAITED)),
 		.allowed = !has_fact(node) && !is_drained_there(node),
 		.absence = absence_of(node),
 		.unable = is_pending || is_drained_there(node) ? FAIL_NONE : node->unschedulable.code,

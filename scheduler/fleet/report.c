@@ -177,7 +177,7 @@ static void on_ended(
 		return;
 	case SANDBOX_STOPPING:
 	case SANDBOX_FENCED:
-		if (failure && sandbox->record.started_us == 0) /* nobody waits for it any more: evidence all the same */
+		if (failure && sandbox->record.started_us == 0 && !PLANTED(DELETED_START_UNHEARD)) /* nobody waits for it any more: evidence all the same */
 			fleet_learn_failed(fleet, sandbox, failure);
 		fleet_sandbox_end(fleet, sandbox,
 			report->end_reason ? report->end_reason : END_REQUEST, failure);
@@ -483,7 +483,7 @@ void fleet_inventory_apply(
 {
 	bool complete = inventory->complete;
 
-	if (inventory->greeting && inventory->greeting != node->greeting)
+	if (inventory->greeting && inventory->greeting != node->greeting && !PLANTED(OTHER_INVENTORY_TAKEN))
 		return; /* it answers another scheduler's welcome, and may be older than what this one ordered */
 	if (inventory->part == 0) {
 		fleet_inventory_forget(node);

@@ -372,7 +372,7 @@ static void forget_notes(struct sandbox *sandbox)
 
 		free(note->failure);
 		note->failure = NULL;
-		if (note->stage != STAGE_PLACE || !*note->node)
+		if (note->stage != STAGE_PLACE || !*note->node || PLANTED(CLAIM_FORGETS_PLACES))
 			continue;
 		note->outcome = RESULT_SKIPPED;
 		(void)snprintf(note->reason, sizeof(note->reason), "warm");
