@@ -33,7 +33,7 @@ static json_t *number(uint64_t value)
 
 static int send_warm(struct cli *cli, const struct warm_args *a, const char *pool, const char *name)
 {
-	static const char *const members[] = { "pool", "template", "image", "vcpus", "memory_mib", "disk_mib", "target",
+	static const char *const members[] = { "pool", "template", "snapshot", "image", "vcpus", "memory_mib", "disk_mib", "target",
 		"max_starts", "max_age_ms", "ready", "starting" };
 	struct failure failure = { 0 };
 	json_t *answer = NULL;
@@ -67,7 +67,7 @@ static int warm_set(struct cli *cli, const struct command *command, int argc, ch
 		{ "vcpus", 0, ARG_U64, &a.vcpus, "N", "vCPUs; as of a create by default." },
 		{ "memory", 'm', ARG_SIZE_MIB, &a.memory, "SIZE", "Memory." },
 		{ "disk", 'd', ARG_SIZE_MIB, &a.disk, "SIZE", "Disk." },
-		{ "tenant", 't', ARG_STRING, &a.tenant, "NAME", "Whose template it is, when not everybody's." },
+		{ "tenant", 't', ARG_STRING, &a.tenant, "NAME", "Whose template it is, when not everybody's, or whose snapshot." },
 	};
 	enum args_result r = args_parse(cli, command, args, ARRAY_LEN(args), &argc, argv);
 	size_t len = a.target ? strlen(a.target) : 0;
@@ -75,14 +75,14 @@ static int warm_set(struct cli *cli, const struct command *command, int argc, ch
 	if (r != ARGS_OK)
 		return r == ARGS_HELP ? EXIT_OK : EXIT_USAGE;
 	if (argc != 3 || !id_name_is_valid(argv[1]) || !id_name_is_valid(argv[2]))
-		return args_complain(command, "a pool and a template are needed");
+		return args_complain(command, "a pool and a template or snapshot are needed");
 	if (len == 0 || len > 9 || strspn(a.target, "0123456789") != len)
 		return args_complain(command, "--target is needed: a whole number");
 	return send_warm(cli, &a, argv[1], argv[2]);
 }
 
 const struct command commands_warm[] = {
-	{ "warm set", "--target N [OPTION]... POOL TEMPLATE", "Keep so many microVMs of a template ready.", warm_set, NULL },
+	{ "warm set", "--target N [OPTION]... POOL TEMPLATE", "Keep so many microVMs of a template or snapshot ready.", warm_set, NULL },
 	{ "warm list", "", "List warm pools.", warm_list, NULL },
 	{ "warm ls", "", NULL, warm_list, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },

@@ -477,6 +477,8 @@ void fleet_snapshots_node_removed(struct fleet *fleet, struct node *node);
 void fleet_snapshots_disconnected(struct fleet *fleet, struct node *node);
 /* Whether the sandbox, which begins as a snapshot, may be placed now: its node is found. 0, or -1 with `reterr`. */
 int fleet_snapshot_resolve(struct fleet *fleet, struct sandbox *sandbox, struct err *reterr);
+/* It is there, and this tenant's (NULL: whoever's). */
+bool fleet_snapshot_may_be_begun(const struct fleet *fleet, const char *id, const char *tenant);
 
 /* ---- fork.c ---- */
 int fleet_fork_prepare(
@@ -535,6 +537,7 @@ void fleet_warm_free(struct fleet *fleet);
 void fleet_warm_count(struct fleet *fleet, struct sandbox *sandbox);
 void fleet_warm_leave(struct sandbox *sandbox);
 void fleet_warm_run(struct fleet *fleet);
+void fleet_warm_snapshot_moved(struct fleet *fleet, const char *id);
 void fleet_warm_loaded(struct fleet *fleet);
 void fleet_warm_give_up(struct fleet *fleet, struct node *node);
 struct sandbox *fleet_warm_claim(

@@ -260,6 +260,22 @@ void fleet_snapshots_disconnected(struct fleet *fleet, struct node *node)
 
 /* ---- where a sandbox may begin as one ---- */
 
+/* A warm VM is nobody's yet: who may claim it is compared when it is claimed. */
+static bool may_begin_as(const struct sandbox *sandbox, const struct snapshot *snapshot)
+{
+	if (fleet_sandbox_is_warm(sandbox))
+		return !snapshot->record.is_fork;
+	return strcmp(snapshot->record.tenant, sandbox->record.tenant) == 0;
+}
+
+bool fleet_snapshot_may_be_begun(const struct fleet *fleet, const char *id, const char *tenant)
+{
+	const struct snapshot *snapshot = fleet_snapshot_find(fleet, id);
+
+	return snapshot && snapshot->record.state == SNAPSHOT_READY &&
+	       (!tenant || strcmp(snapshot->record.tenant, tenant) == 0);
+}
+
 int fleet_snapshot_resolve(struct fleet *fleet, struct sandbox *sandbox, struct err *reterr)
 {
 	const char *id = sandbox->record.spec->snapshot;
@@ -270,7 +286,7 @@ int fleet_snapshot_resolve(struct fleet *fleet, struct sandbox *sandbox, struct 
 	snapshot = fleet_snapshot_find(fleet, id);
 	sandbox->origin = snapshot ? snapshot->node : NULL;
 	if (!snapshot || snapshot->record.state == SNAPSHOT_DROPPING || snapshot->record.state == SNAPSHOT_GONE ||
-		strcmp(snapshot->record.tenant, sandbox->record.tenant) != 0)
+		!may_begin_as(sandbox, snapshot))
 		(void)err_set_at(reterr, STAGE_PLACE, FAIL_SNAPSHOT_NOT_FOUND, 0, "The snapshot was deleted.");
 	else if (snapshot->record.state == SNAPSHOT_LOST || !snapshot->node)
 		(void)err_set_at(reterr, STAGE_PLACE, FAIL_SNAPSHOT_LOST, 0, "The node that kept the snapshot does not have it any more.");

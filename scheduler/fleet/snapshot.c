@@ -218,6 +218,7 @@ void fleet_snapshot_move(struct fleet *fleet, struct snapshot *snapshot, enum sn
 	}
 	if (state == SNAPSHOT_DROPPING)
 		fleet_snapshot_command(fleet, snapshot);
+	fleet_warm_snapshot_moved(fleet, snapshot->record.id);
 }
 
 void fleet_snapshot_loaded(struct fleet *fleet, struct snapshot *snapshot)

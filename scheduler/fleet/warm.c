@@ -8,6 +8,9 @@
  * not be placed on, is ended before it is replaced: there are never more than the target, besides those whose end is
  * under way.
  *
+ * A warm pool of a snapshot keeps sandboxes that began as it, on its node. They are claimed by the snapshot's tenant alone,
+ * and ended when the snapshot is deleted or lost: nobody could ask for one any more.
+ *
  * A claim names the VM that was seen (fleet_warm_pick) and is compared in the step that takes it: still ready, still
  * warm, of the same image and size, its node placed on. What it takes is also written once in the store (claim/<id>,
  * which must be absent): of two schedulers one gets it. The VM goes on under the next generation, with the tenant's
@@ -177,10 +180,11 @@ static struct sandbox *make(struct fleet *fleet, const struct warm *warm)
 static bool refill_one(struct fleet *fleet, struct warm *warm)
 {
 	struct sandbox *sandbox = make(fleet, warm);
+	struct err err = ERR_NULL;
 
 	if (!sandbox)
 		return false;
-	if (fleet_start_try(fleet, sandbox))
+	if (fleet_snapshot_resolve(fleet, sandbox, &err) == 0 && fleet_start_try(fleet, sandbox))
 		return true;
 	fleet_sandbox_remove(fleet, sandbox); /* it never was on record */
 	warm->next_usec = fleet->now.mono_usec + warm->pause_usec;
@@ -188,10 +192,15 @@ static bool refill_one(struct fleet *fleet, struct warm *warm)
 	return false;
 }
 
+static bool is_to_be_had(const struct fleet *fleet, const struct warm *warm)
+{
+	return !*warm->spec->snapshot || fleet_snapshot_may_be_begun(fleet, warm->spec->snapshot, NULL);
+}
+
 static bool is_spent(const struct fleet *fleet, const struct warm *warm, const struct sandbox *sandbox)
 {
 	return fleet->now.mono_usec - sandbox->since_usec >= warm->max_age_usec ||
-	       !is_same_shape(sandbox->record.spec, warm->spec);
+	       !is_same_shape(sandbox->record.spec, warm->spec) || !is_to_be_had(fleet, warm);
 }
 
 static void trim(struct fleet *fleet, struct warm *warm)
@@ -231,6 +240,19 @@ void fleet_warm_run(struct fleet *fleet)
 	}
 	if (next != INT64_MAX)
 		arm(fleet, next);
+}
+
+void fleet_warm_snapshot_moved(struct fleet *fleet, const char *id)
+{
+	struct warm *warm;
+
+	TAILQ_FOREACH (warm, &fleet->warms, in_all) {
+		if (!fleet->loaded || strcmp(warm->spec->snapshot, id) != 0)
+			continue;
+		warm->pause_usec = PAUSE_MIN_USEC; /* it may be there again */
+		warm->next_usec = 0;
+		arm(fleet, fleet->now.mono_usec);
+	}
 }
 
 /* What nobody keeps ready any more is ended; the rest goes on. */
@@ -308,9 +330,11 @@ static bool may_start(const struct node *node)
 }
 
 /* The comparison: what was picked may have been claimed, ended or drained since. */
-static int compare(const struct sandbox *sandbox, const struct fleet_create *create,
+static int compare(const struct fleet *fleet, const struct sandbox *sandbox, const struct fleet_create *create,
 	struct err *reterr)
 {
+	const char *snapshot = create->spec->snapshot;
+
 	if (sandbox && sandbox->node && sandbox->node->record.facts[NODE_DRAINING].is_set &&
 		!PLANTED(DRAIN_RACES_CLAIM))
 		return err_set_at(reterr, STAGE_PLACE, FAIL_NODE_DRAINING, 0,
@@ -321,6 +345,7 @@ static int compare(const struct sandbox *sandbox, const struct fleet_create *cre
 	if (PLANTED(DRAIN_RACES_CLAIM) && sandbox && is_ready(sandbox) && may_start(sandbox->node))
 		return 0;
 	if (!sandbox || !suits(sandbox, create->spec, &create->wish) ||
+		(*snapshot && !fleet_snapshot_may_be_begun(fleet, snapshot, create->tenant)) ||
 		strcmp(sandbox->record.pool, create->pool) != 0)
 		return err_set(reterr, FAIL_WARM_TAKEN, 0, "Warm sandbox %s is not to be had any more.",
 			create->claim);
@@ -386,7 +411,7 @@ struct sandbox *fleet_warm_claim(
 {
 	struct sandbox *sandbox = fleet_sandbox_find(fleet, create->claim);
 
-	if (compare(sandbox, create, reterr) < 0)
+	if (compare(fleet, sandbox, create, reterr) < 0)
 		return NULL;
 	if (take_over(fleet, sandbox, create) < 0) {
 		(void)err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for another sandbox.");

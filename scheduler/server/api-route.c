@@ -285,10 +285,12 @@ const struct api_route api_routes[] = {
 	{ "GET", "/v1/warm", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_warm_list,
 		"Warm pools: microVMs that are kept ready, and how many are.", "", "200 array as of `PUT /v1/pools/{pool}/warm/{template}`" },
 	{ "PUT", "/v1/pools/{pool}/warm/{template}", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_warm_set,
-		"Says how many microVMs of a template are kept ready in a pool. A create of the same image and size takes one over.",
+		"Says how many microVMs of a template are kept ready in a pool. A create of the same image and size takes one over. In the "
+		"place of the template: a snapshot of `tenant`, by id or name; then they begin as it, on its node, and a create from it "
+		"takes one over.",
 		"`target` (0: none any more), `max_starts` (on their way at once; 2), `max_age_ms` (3600000), `vcpus`, `memoryMB`, "
-		"`diskSizeMB` (as a create's), `tenant` (whose template, when it is not everybody's)",
-		"200 {`pool template image vcpus memory_mib disk_mib target max_starts max_age_ms ready starting`}; 404" },
+		"`diskSizeMB` (as a create's), `tenant` (whose template, when it is not everybody's, or whose snapshot)",
+		"200 {`pool template snapshot image vcpus memory_mib disk_mib target max_starts max_age_ms ready starting`}; 404" },
 
 	{ "POST", "/v1/tenants", BY_OPERATORS, SCOPE_CUSTOMER, API_JSON, api_tenant_create,
 		"Makes a tenant.",

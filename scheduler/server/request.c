@@ -269,27 +269,17 @@ static int is_same(const json_t *body, const char *name, uint64_t is, struct err
 	return -EINVAL;
 }
 
-/* Size, image, disk, node and pool are the snapshot's; the tenant may have lost the pool since it was made. */
-static int begin_as(const json_t *body, const struct server *server, const struct snapshot_record *snapshot,
-	struct create_request *request, struct err *reterr)
+/* Size, image and disk are the snapshot's. */
+static int take_shape(const json_t *body, const struct snapshot_record *snapshot, struct sandbox_spec *spec,
+	struct err *reterr)
 {
 	const struct sandbox_spec *shape = snapshot->spec;
-	struct sandbox_spec *spec = request->spec;
-	const char *pool = snapshot->pool;
 	int r = is_same(body, first_of(body, "vcpus", "cpuCount"), shape->vcpus, reterr);
 
 	if (r == 0)
 		r = is_same(body, "memoryMB", shape->memory_mib, reterr);
 	if (r == 0)
 		r = is_same(body, "diskSizeMB", shape->disk_mib, reterr);
-	if (r == 0)
-		r = json_get_string(body, "pool", ID_NAME_MAX, &pool, reterr);
-	if (r == 0 && strcmp(pool, snapshot->pool) != 0)
-		r = invalid("pool", "is another one than the snapshot's: leave it out", reterr);
-	if (r == 0 && !find_pool(server, snapshot->tenant, snapshot->pool, reterr))
-		r = -ENOENT;
-	if (r == 0 && spec->setup_command)
-		r = invalid("setupCommand", "is for what boots: what begins as a snapshot goes on", reterr);
 	if (r == 0 && snapshot->state == SNAPSHOT_LOST)
 		r = err_set(reterr, FAIL_SNAPSHOT_LOST, ENOENT, "the node that kept the snapshot does not have it any more");
 	if (r == 0 && snapshot->state != SNAPSHOT_READY)
@@ -299,19 +289,40 @@ static int begin_as(const json_t *body, const struct server *server, const struc
 	COPY(spec->template_name, shape->template_name);
 	COPY(spec->image_digest, shape->image_digest);
 	COPY(spec->snapshot, snapshot->id);
-	COPY(request->alias, shape->template_name);
-	COPY(request->pool, snapshot->pool);
 	spec->image_size = shape->image_size;
 	spec->vcpus = shape->vcpus;
 	spec->memory_mib = shape->memory_mib;
 	spec->disk_mib = shape->disk_mib;
+	return 0;
+}
+
+/* So are node and pool; the tenant may have lost the pool since it was made. */
+static int begin_as(const json_t *body, const struct server *server, const struct snapshot_record *snapshot,
+	struct create_request *request, struct err *reterr)
+{
+	struct sandbox_spec *spec = request->spec;
+	const char *pool = snapshot->pool;
+	int r;
+
+	if (spec->setup_command)
+		return invalid("setupCommand", "is for what boots: what begins as a snapshot goes on", reterr);
+	r = take_shape(body, snapshot, spec, reterr);
+	if (r == 0)
+		r = json_get_string(body, "pool", ID_NAME_MAX, &pool, reterr);
+	if (r == 0 && strcmp(pool, snapshot->pool) != 0)
+		r = invalid("pool", "is another one than the snapshot's: leave it out", reterr);
+	if (r == 0 && !find_pool(server, snapshot->tenant, snapshot->pool, reterr))
+		r = -ENOENT;
+	if (r < 0)
+		return r;
+	COPY(request->alias, spec->template_name);
+	COPY(request->pool, snapshot->pool);
 	if (!*request->wish.cpu_class)
 		COPY(request->wish.cpu_class, snapshot->cpu_class);
 	return 0;
 }
 
-/* Of this tenant: by its id, or the newest by its name. */
-static const struct snapshot_record *find_snapshot(const struct server *server, const char *tenant, const char *name)
+const struct snapshot_record *create_request_snapshot(const struct server *server, const char *tenant, const char *name)
 {
 	const struct fleet *fleet = shell_fleet(server->shell);
 	const struct snapshot_record *snapshot = fleet_snapshot_get(fleet, name);
@@ -331,7 +342,7 @@ static int choose_template(const json_t *body, const struct server *server, cons
 
 	if (r < 0)
 		return r;
-	snapshot = find_snapshot(server, tenant, name);
+	snapshot = create_request_snapshot(server, tenant, name);
 	if (snapshot)
 		return begin_as(body, server, snapshot, request, reterr);
 	template = registry_template(&server->registry, tenant, name);
@@ -358,10 +369,10 @@ static void make_token(struct rng *rng, char *ret, size_t size)
 }
 
 /* No environment, no setup, no life time; nobody but who claims it reaches it. */
-int create_request_read_shape(const json_t *body, struct server *server, struct sandbox_spec *spec,
-	struct err *reterr)
+int create_request_read_shape(const json_t *body, struct server *server, const struct snapshot_record *snapshot,
+	struct sandbox_spec *spec, struct err *reterr)
 {
-	int r = read_size(body, server->options, spec, reterr);
+	int r = snapshot ? take_shape(body, snapshot, spec, reterr) : read_size(body, server->options, spec, reterr);
 
 	if (r < 0)
 		return r;

@@ -31,9 +31,12 @@ void create_request_deinit(struct create_request *request);
 /* Names are resolved for `tenant`: TEMPLATE_NOT_FOUND, POOL_NOT_FOUND. */
 int create_request_read(const json_t *body, struct server *server, const char *tenant,
 	struct create_request *ret, struct err *reterr);
-/* What a warm VM is made of: size and token. */
-int create_request_read_shape(const json_t *body, struct server *server, struct sandbox_spec *spec,
-	struct err *reterr);
+/* What a warm VM is made of: size and token; of a snapshot (NULL: it boots) its size, image and disk. */
+int create_request_read_shape(const json_t *body, struct server *server, const struct snapshot_record *snapshot,
+	struct sandbox_spec *spec, struct err *reterr);
+/* Of this tenant: by its id, or, where no template is called so, the newest by its name. NULL: none. */
+const struct snapshot_record *create_request_snapshot(
+	const struct server *server, const char *tenant, const char *name);
 /* What the sandbox may reach: of a create (`allow_internet_access`, `network`), and of a change, whose body is the
  * network's and replaces all of it. `ret` is zeroed before, and to be deinitialised in every case. INVALID_ARGUMENT,
  * INVALID_CIDR, UNSUPPORTED, naming the field. */

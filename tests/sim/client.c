@@ -307,6 +307,16 @@ static void deleted(struct sim *sim, const struct client *client, const struct f
 			client->id, sandbox_state_name(live->record.state));
 }
 
+static void claim_reply(struct sim *sim, const struct fleet_reply *reply)
+{
+	if (!err_is_set(&reply->err)) {
+		sim->claims++;
+		sim->claims_restored += reply->sandbox && *reply->sandbox->spec->snapshot;
+	} else if (reply->err.code == FAIL_WARM_TAKEN || reply->err.code == FAIL_NODE_DRAINING) {
+		sim->claims_refused++;
+	}
+}
+
 void client_reply(struct sim *sim, const struct fleet_reply *reply)
 {
 	struct client *client;
@@ -321,11 +331,8 @@ void client_reply(struct sim *sim, const struct fleet_reply *reply)
 	sim_log(sim, "reply %llu %s %s", (unsigned long long)reply->request,
 		err_is_set(&reply->err) ? failure_info(reply->err.code)->name : "ok",
 		reply->sandbox ? reply->sandbox->id : "");
-	if (client->is_claim && !err_is_set(&reply->err))
-		sim->claims++;
-	else if (client->is_claim && (reply->err.code == FAIL_WARM_TAKEN ||
-					     reply->err.code == FAIL_NODE_DRAINING))
-		sim->claims_refused++;
+	if (client->is_claim)
+		claim_reply(sim, reply);
 	if (client->extends_usec && !err_is_set(&reply->err))
 		extended(sim, client);
 	if ((client->policy || client->budget) && !err_is_set(&reply->err))

@@ -15,7 +15,7 @@
 #define COVERING_SEEDS 50 /* from so many on, every state must have met a DELETE */
 
 struct totals {
-	uint64_t seeds, faults, violations, steps, creates, acks, deletes, claims, claims_refused;
+	uint64_t seeds, faults, violations, steps, creates, acks, deletes, claims, claims_refused, claims_restored;
 	uint64_t leases_over, replaced, resumed, pauses, wakes, killed_pausing, killed_waking, snapshots, forks, begun, begun_live, splits, policies;
 	uint64_t deletes_in[SANDBOX_STATE_MAX_], met[FAULT_MAX_];
 };
@@ -41,6 +41,7 @@ static void run_seed(uint64_t seed, bool heal, bool verbose, struct totals *tota
 	totals->deletes += sim->deletes;
 	totals->claims += sim->claims;
 	totals->claims_refused += sim->claims_refused;
+	totals->claims_restored += sim->claims_restored;
 	totals->leases_over += sim->leases_over;
 	totals->replaced += sim->replaced;
 	totals->resumed += sim->resumed;
@@ -173,7 +174,7 @@ static bool covered(const struct totals *totals)
 			return totals->seeds < COVERING_SEEDS;
 		}
 	return totals->seeds < COVERING_SEEDS ||
-	       (totals->claims && totals->claims_refused && totals->leases_over && totals->replaced &&
+	       (totals->claims && totals->claims_refused && totals->claims_restored && totals->leases_over && totals->replaced &&
 		       totals->resumed && totals->pauses && totals->wakes && totals->killed_pausing &&
 		       totals->killed_waking && totals->snapshots && totals->forks && totals->begun && totals->begun_live && totals->splits && totals->policies);
 }
@@ -206,8 +207,8 @@ static int run(uint64_t first, uint64_t last, const char *kept, bool heal, bool 
 		return 1;
 	for (uint64_t seed = first; !kept && seed <= last; seed++)
 		run_seed(seed, heal, verbose, &totals);
-	printf("warm sandboxes claimed %llu, refused %llu\n", (unsigned long long)totals.claims,
-		(unsigned long long)totals.claims_refused);
+	printf("warm sandboxes claimed %llu (of a snapshot %llu), refused %llu\n", (unsigned long long)totals.claims,
+		(unsigned long long)totals.claims_restored, (unsigned long long)totals.claims_refused);
 	printf("leases that ran out %llu, sandboxes replaced %llu, reports of starts that were resumed %llu\n",
 		(unsigned long long)totals.leases_over, (unsigned long long)totals.replaced,
 		(unsigned long long)totals.resumed);

@@ -345,6 +345,8 @@ static void act_configure(struct sim *sim, struct sim_node *node, const struct s
 		if (vm->is_alive && strcmp(vm->sandbox, action->sandbox) == 0)
 			vm->generation = action->generation;
 	truth->spawned = MAX(truth->spawned, action->generation);
+	if (action->spec && strcmp(action->spec->tenant, FLEET_WARM_TENANT) != 0)
+		snaps_check_tenant(sim, action->sandbox, action->spec);
 	(void)node_plan(sim, node, action, SV_EV_GUEST_CONFIGURED, sim_between(sim, 100, 20000));
 }
 

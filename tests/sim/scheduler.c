@@ -363,6 +363,34 @@ static void set_warm(struct sim *sim, void (*step)(struct sim *sim, const struct
 
 	step(sim, &event);
 	spec_unref(warm.spec);
+	if (!*sim->scheduler.warm.snapshot || !sim->scheduler.fleet)
+		return;
+	warm.spec = sim->scheduler.warm.spec;
+	memcpy(warm.name, sim->scheduler.warm.snapshot, ID_SIZE);
+	warm.target = MIN(warm.target, 2u);
+	step(sim, &event);
+}
+
+void scheduler_set_warm_snapshot(struct sim *sim, const struct snapshot_record *record)
+{
+	struct stored_warm *warm = &sim->scheduler.warm;
+	struct warm_record none = { .pool = POOL, .spec = warm->spec };
+	const struct fleet_event event = { .type = FLEET_WARM, .warm = &none };
+	struct sandbox_spec *spec = sim_spec();
+	bool was = *warm->snapshot;
+
+	memcpy(none.name, warm->snapshot, ID_SIZE);
+	spec->vcpus = record->spec->vcpus;
+	spec->memory_mib = record->spec->memory_mib;
+	spec->disk_mib = record->spec->disk_mib;
+	memcpy(spec->snapshot, record->id, ID_SIZE);
+	memcpy(warm->snapshot, record->id, ID_SIZE);
+	warm->spec = spec;
+	if (was)
+		scheduler_step(sim, &event);
+	spec_unref(none.spec);
+	if (sim->scheduler.fleet)
+		scheduler_set_warm(sim);
 }
 
 void scheduler_set_warm(struct sim *sim)

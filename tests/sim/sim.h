@@ -156,6 +156,12 @@ struct stored_snapshot {
 	UT_hash_handle hh;
 };
 
+/* The warm pool of a snapshot. */
+struct stored_warm {
+	char snapshot[ID_SIZE]; /* "": there is none */
+	struct sandbox_spec *spec;
+};
+
 struct sim_batch {
 	struct fleet_actions actions;
 	bool fails;
@@ -172,6 +178,7 @@ struct sim_scheduler {
 	struct sim_batch *first, **last;          /* not yet durable, in order */
 	struct stored *live, *history, *claims;   /* durable */
 	struct stored_snapshot *snapshots;        /* likewise */
+	struct stored_warm warm;                  /* likewise */
 	struct node_record *node_records; /* durable; of each node */
 	int64_t real_offset;              /* its wall clock jumps too */
 	int64_t full_until_usec;          /* no space: every write fails */
@@ -263,7 +270,7 @@ struct sim {
 	uint64_t next_policy, policies; /* changes that were confirmed */
 	uint64_t met[FAULT_MAX_]; /* how often each kind of fault was */
 	uint64_t steps, faults, violations, creates, acks, deletes;
-	uint64_t claims, claims_refused;
+	uint64_t claims, claims_refused, claims_restored;
 	uint64_t leases_over, replaced, resumed, pauses, wakes;
 	uint64_t killed_pausing, killed_waking; /* agents, beside a sandbox that was falling asleep, that was waking */
 	uint64_t deletes_in[SANDBOX_STATE_MAX_];
@@ -306,6 +313,7 @@ void scheduler_load(struct sim *sim, void (*step)(struct sim *sim, const struct 
 void scheduler_crash(struct sim *sim);
 void scheduler_step(struct sim *sim, const struct fleet_event *event);
 void scheduler_set_warm(struct sim *sim);
+void scheduler_set_warm_snapshot(struct sim *sim, const struct snapshot_record *record); /* in place of the one before */
 void scheduler_drain(struct sim *sim, int node); /* or where a client has just seen a warm sandbox */
 void scheduler_set_fact(struct sim *sim, int node, enum node_fact fact, bool is_set);
 struct sandbox_spec *sim_spec(void); /* of the one template; its size is the caller's */
@@ -376,6 +384,7 @@ void snaps_free(struct sim *sim);
 bool snaps_act(struct sim *sim, struct sim_node *node, const struct sv_action *action); /* whether it was one of these */
 /* The end of such an act, before it is delivered: true when `event` is filled. */
 bool snaps_result(struct sim *sim, struct sim_node *node, const struct result *result, struct sv_event *event);
+void snaps_check_tenant(struct sim *sim, const char *sandbox, const struct sandbox_spec *spec);
 void snaps_restore(struct sim *sim, struct sim_node *node, const struct sv_action *action, struct vm *vm);
 void snaps_begin(struct sim *sim, struct sim_node *node, void (*step)(struct sim *, struct sim_node *, const struct sv_event *));
 void snaps_client(struct sim *sim, const char *id);

@@ -62,6 +62,7 @@ void snaps_free(struct sim *sim)
 	}
 	while (sim->scheduler.snapshots)
 		snaps_delete(sim, sim->scheduler.snapshots->id);
+	sim->scheduler.warm.spec = spec_unref(sim->scheduler.warm.spec);
 }
 
 /* ---- the node's shell ---- */
@@ -194,6 +195,13 @@ void snaps_begin(struct sim *sim, struct sim_node *node, void (*step)(struct sim
 	}
 }
 
+/* Also of a warm one, when somebody has it. */
+void snaps_check_tenant(struct sim *sim, const char *sandbox, const struct sandbox_spec *spec)
+{
+	if (*spec->snapshot && strcmp(kept_of(sim, spec->snapshot)->info.tenant, spec->tenant) != 0)
+		sim_violation(sim, "%s begins as a snapshot of another tenant", sandbox);
+}
+
 void snaps_restore(struct sim *sim, struct sim_node *node, const struct sv_action *action, struct vm *vm)
 {
 	const struct kept *kept = kept_of(sim, action->spec->snapshot);
@@ -203,8 +211,8 @@ void snaps_restore(struct sim *sim, struct sim_node *node, const struct sv_actio
 	if (!kept->is_whole || kept->node != node->number)
 		sim_violation(sim, "%s begins as snapshot %s, which is not on node %d", action->sandbox, action->spec->snapshot,
 			node->number);
-	if (strcmp(kept->info.tenant, action->spec->tenant) != 0)
-		sim_violation(sim, "%s begins as a snapshot of another tenant", action->sandbox);
+	if (strcmp(action->spec->tenant, FLEET_WARM_TENANT) != 0)
+		snaps_check_tenant(sim, action->sandbox, action->spec);
 	vm->is_frozen = true;
 	if (kept->is_live)
 		vm->frozen = kept->frozen;
@@ -269,6 +277,10 @@ static void begin_as(struct sim *sim, const struct snapshot_record *record)
 		exit(3);
 	memcpy(spec->snapshot, record->id, sizeof(spec->snapshot));
 	memcpy(create.tenant, record->tenant, sizeof(create.tenant));
+	create.claim = rng_below(&sim->rng, 4) ? fleet_warm_pick(sim->scheduler.fleet, POOL, spec, &create.wish) : NULL;
+	client->is_claim = create.claim;
+	if (create.claim && rng_below(&sim->rng, 8) == 0) /* somebody else, who knows its id */
+		create.tenant[sizeof(TENANT) - 2] = (char)('a' + sim_between(sim, 0, TENANTS - 1));
 	trace_new(&sim->rng, &create.trace);
 	sim->creates++;
 	scheduler_step(sim, &event);
@@ -280,16 +292,25 @@ static const struct snapshot_record *pick(struct sim *sim)
 {
 	char ids[64][ID_SIZE];
 	size_t n = fleet_snapshot_list(sim->scheduler.fleet, NULL, "", 0, ids, ARRAY_LEN(ids));
+	const struct snapshot_record *warm = fleet_snapshot_get(sim->scheduler.fleet, sim->scheduler.warm.snapshot);
 
+	if (warm && rng_below(&sim->rng, 2))
+		return warm;
 	return n ? fleet_snapshot_get(sim->scheduler.fleet, ids[rng_below(&sim->rng, n)]) : NULL;
 }
 
 void snaps_client(struct sim *sim, const char *id)
 {
-	const char *tenant = fleet_sandbox_tenant(sim->scheduler.fleet, id);
 	const struct snapshot_record *record = pick(sim);
 	char snapshot[ID_SIZE];
+	const char *tenant;
 
+	if (record && !sim->is_heal && strcmp(record->id, sim->scheduler.warm.snapshot) != 0 && rng_below(&sim->rng, 2))
+		scheduler_set_warm_snapshot(sim, record);
+	if (!sim->scheduler.fleet)
+		return;
+	tenant = fleet_sandbox_tenant(sim->scheduler.fleet, id);
+	record = pick(sim);
 	switch (rng_below(&sim->rng, 6)) {
 	case 0:
 	case 1:

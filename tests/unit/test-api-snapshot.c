@@ -512,6 +512,38 @@ START_TEST(a_tenant_has_a_quota_of_what_it_keeps)
 }
 END_TEST
 
+/* Of the tenant's own, by name too; a create from it takes one over. Nobody else's, and not in another pool. */
+START_TEST(a_warm_pool_of_one)
+{
+	static const char path[] = "/v1/pools/default/warm/mine";
+	struct rig rig;
+	struct fake_node node = { .rig = NULL };
+	char id[ID_SIZE], snap[ID_SIZE], warm[ID_SIZE], body[96];
+	struct answer answer;
+
+	open_all(&rig, &node, id);
+	snapshot(&rig, id, "{\"name\":\"mine\"}", snap);
+	rig_expect(&rig, "PUT", path, rig.keys.provider, "{\"target\":1}", 404, "TEMPLATE_NOT_FOUND");
+	rig_expect(&rig, "PUT", path, rig.keys.provider, "{\"target\":1,\"tenant\":\"default\",\"vcpus\":7}", 400, "INVALID_ARGUMENT");
+	node.created = false;
+	answer = rig_call(&rig, "PUT", path, rig.keys.provider, "{\"target\":1,\"tenant\":\"default\"}");
+	ck_assert_msg(answer.status == 200, "%s", answer.body);
+	ck_assert_str_eq(json_string_value(json_object_get(answer.json, "snapshot")), snap);
+	ck_assert_str_eq(json_string_value(json_object_get(answer.json, "template")), snap);
+	answer_free(&answer);
+	loop_until(rig.base, &node.created);
+	loop_for(rig.base, 200);
+	ck_assert_str_eq(node.spec_snapshot, snap);
+	(void)snprintf(warm, sizeof(warm), "%s", node.sandbox);
+	(void)snprintf(body, sizeof(body), "{\"templateID\":\"%s\"}", snap);
+	answer = rig_call(&rig, "POST", "/v2/sandboxes", rig.keys.tenant, body);
+	ck_assert_msg(answer.status == 201, "%s", answer.body);
+	ck_assert_str_eq(json_string_value(json_object_get(answer.json, "sandboxID")), warm);
+	answer_free(&answer);
+	close_all(&rig, &node);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("api-snapshot");
@@ -522,6 +554,7 @@ int main(void)
 	tcase_add_test(tcase, what_cannot_be_is_told);
 	tcase_add_test(tcase, an_older_agent_is_not_asked);
 	tcase_add_test(tcase, a_sandbox_begins_as_one);
+	tcase_add_test(tcase, a_warm_pool_of_one);
 	tcase_add_test(tcase, a_pool_that_is_not_ones_own_any_more);
 	tcase_add_loop_test(tcase, pages_go_on_behind_what_is_gone, 0, 2);
 	tcase_add_loop_test(tcase, a_node_that_keeps_something_is_not_removed, 0, 2);

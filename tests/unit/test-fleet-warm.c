@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Warm pools: refilled within the start budget and never above the target (R043), claimed by comparison and at most once,
- * not on a node that is drained (R044), renewed when they are old, given up for who finds no room.
+ * not on a node that is drained (R044), renewed when they are old, given up for who finds no room. Of a snapshot: on its node,
+ * for its tenant, as long as it is there.
  */
 #include <check.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 #define POOL "pool"
 #define DIGEST "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define N_NODES 4
+#define SNAPSHOT "ssssssssssssssssssss"
+#define SNAPSHOT_NODE 2
 #define STARTS_MAX 4096
 
 struct start {
@@ -32,7 +35,7 @@ static struct rig {
 	struct start stops[STARTS_MAX];
 	size_t n_stops;
 	uint64_t n_made; /* warm VMs, in all */
-	uint64_t request, version;
+	uint64_t request, version, life; /* `life`: of the nodes' agents */
 	struct err err; /* of the last reply */
 	char id[ID_SIZE];
 	size_t n_claims, n_replies;
@@ -88,7 +91,7 @@ static void feed(struct fleet_event event)
 
 static struct fleet_event of_node(enum fleet_event_type type, const char *node)
 {
-	struct fleet_event event = { .type = type, .session = (uint64_t)node[0] };
+	struct fleet_event event = { .type = type, .session = (uint64_t)node[0] + 256 * rig.life };
 
 	memcpy(event.node, node, ID_SIZE);
 	return event;
@@ -124,17 +127,31 @@ static struct sandbox_spec *spec_of(uint64_t memory_mib)
 	return spec;
 }
 
-static void set_warm(uint32_t target, uint32_t max_starts, int64_t age_s)
+/* What begins as the snapshot. */
+static struct sandbox_spec *restored_spec(void)
+{
+	struct sandbox_spec *spec = spec_of(512);
+
+	memcpy(spec->snapshot, SNAPSHOT, ID_SIZE);
+	return spec;
+}
+
+static void set_warm_of(struct sandbox_spec *spec, const char *name, uint32_t target, uint32_t max_starts, int64_t age_s)
 {
 	struct warm_record warm = { .pool = POOL,
-		.name = "base",
-		.spec = spec_of(512),
+		.spec = spec,
 		.target = target,
 		.max_starts = max_starts,
 		.max_age_usec = age_s * USEC_PER_SEC };
 
+	(void)snprintf(warm.name, sizeof(warm.name), "%s", name);
 	feed((struct fleet_event){ .type = FLEET_WARM, .warm = &warm });
 	spec_unref(warm.spec);
+}
+
+static void set_warm(uint32_t target, uint32_t max_starts, int64_t age_s)
+{
+	set_warm_of(spec_of(512), "base", target, max_starts, age_s);
 }
 
 static void report(const struct start *start, enum report_state state)
@@ -178,9 +195,8 @@ static struct fleet_warm_view view(void)
 	return views[0];
 }
 
-static const char *pick(uint64_t memory_mib)
+static const char *pick_of(struct sandbox_spec *spec)
 {
-	struct sandbox_spec *spec = spec_of(memory_mib);
 	const struct sandbox_wish any = { .labels = NULL };
 	const char *id = fleet_warm_pick(rig.fleet, POOL, spec, &any);
 
@@ -188,20 +204,63 @@ static const char *pick(uint64_t memory_mib)
 	return id;
 }
 
-static void create(const char *claim, uint64_t memory_mib)
+static const char *pick(uint64_t memory_mib)
 {
-	struct sandbox_spec *spec = spec_of(memory_mib);
+	return pick_of(spec_of(memory_mib));
+}
+
+static void create_as(const char *tenant, const char *claim, struct sandbox_spec *spec)
+{
 	struct fleet_create create = { .request = ++rig.request,
-		.tenant = "tenant",
 		.pool = POOL,
 		.spec = spec,
 		.claim = claim,
 		.template_alias = "as-it-was-called" };
 
+	(void)snprintf(create.tenant, sizeof(create.tenant), "%s", tenant);
 	ck_assert_int_eq(spec_add_env(spec, "A", "b"), 0);
 	spec->timeout_s = 60;
 	feed((struct fleet_event){ .type = FLEET_CREATE, .create = &create });
 	spec_unref(spec);
+}
+
+static void create(const char *claim, uint64_t memory_mib)
+{
+	create_as("tenant", claim, spec_of(memory_mib));
+}
+
+static void load_snapshot(void)
+{
+	struct snapshot_record record = { .id = SNAPSHOT, .tenant = "tenant", .pool = POOL, .state = SNAPSHOT_READY,
+		.spec = spec_of(512), .size_mib = 100 };
+
+	memcpy(record.node, node_id(SNAPSHOT_NODE), ID_SIZE);
+	feed((struct fleet_event){ .type = FLEET_LOAD_SNAPSHOT, .load_snapshot = { .record = &record } });
+	spec_unref(record.spec);
+}
+
+/* All that a node has. */
+static void take_inventory(unsigned int i, bool with_snapshot)
+{
+	struct snapshot_info info = { .id = SNAPSHOT, .tenant = "tenant", .vcpus = 1, .memory_mib = 512, .disk_mib = 100 };
+	struct inventory inventory = { .complete = true, .number = 1, .snapshots = &info, .n_snapshots = with_snapshot };
+	struct fleet_event event = of_node(FLEET_NODE_INVENTORY, node_id(i));
+
+	event.inventory = &inventory;
+	feed(event);
+}
+
+static void join(unsigned int i, bool with_snapshot)
+{
+	struct hello hello = { .capacity = { 100000, 200, 500000, 200, 100, 4, 0 }, .boot_id = "boot", .snapshots = true };
+	struct fleet_event event = of_node(FLEET_NODE_HELLO, node_id(i));
+
+	memcpy(hello.instance, node_id(i), ID_SIZE);
+	hello.instance[1] = (char)('a' + rig.life);
+	memcpy(hello.machine, node_id(i), ID_SIZE);
+	event.hello = &hello;
+	feed(event);
+	take_inventory(i, with_snapshot);
 }
 
 static void setup(void)
@@ -223,19 +282,10 @@ static void setup(void)
 		memcpy(record.machine, node_id(i), ID_SIZE);
 		feed((struct fleet_event){ .type = FLEET_LOAD_NODE, .node_record = &record });
 	}
+	load_snapshot();
 	feed((struct fleet_event){ .type = FLEET_LOADED });
-	for (unsigned int i = 0; i < N_NODES; i++) {
-		struct hello hello = { .capacity = { 100000, 200, 500000, 200, 100, 4, 0 }, .boot_id = "boot" };
-		struct fleet_event event = of_node(FLEET_NODE_HELLO, node_id(i));
-
-		memcpy(hello.instance, node_id(i), ID_SIZE);
-		memcpy(hello.machine, node_id(i), ID_SIZE);
-		event.hello = &hello;
-		feed(event);
-		event = of_node(FLEET_NODE_INVENTORY, node_id(i));
-		event.inventory = &(struct inventory){ .complete = true, .number = 1 };
-		feed(event);
-	}
+	for (unsigned int i = 0; i < N_NODES; i++)
+		join(i, i == SNAPSHOT_NODE);
 }
 
 static void teardown(void)
@@ -477,6 +527,129 @@ START_TEST(test_a_request_without_room_comes_first)
 }
 END_TEST
 
+/* ---- of a snapshot ---- */
+
+static void make_restored(uint32_t target, int64_t age_s)
+{
+	set_warm_of(restored_spec(), SNAPSHOT, target, target, age_s);
+	pass(1);
+	answer_starts();
+	ck_assert_uint_eq(view().ready, target);
+}
+
+START_TEST(test_of_a_snapshot_they_are_where_it_lies)
+{
+	char id[ID_SIZE];
+
+	set_warm_of(restored_spec(), SNAPSHOT, 5, 2, 3600);
+	pass(1);
+	ck_assert_uint_eq(rig.n_starts, 2); /* no more at once than was said */
+	for (int i = 0; i < 4; i++) {
+		for (size_t k = 0; k < rig.n_starts; k++)
+			ck_assert_str_eq(rig.starts[k].node, node_id(SNAPSHOT_NODE));
+		answer_starts();
+		pass(1);
+	}
+	ck_assert_uint_eq(view().ready, 5);
+	ck_assert_ptr_null(pick(512)); /* what boots is something else */
+	memcpy(id, pick_of(restored_spec()), ID_SIZE);
+	create_as("tenant", id, restored_spec());
+	ck_assert_uint_eq(rig.n_starts, 1);
+	ck_assert_str_eq(rig.starts[0].sandbox, id);
+	ck_assert_str_eq(rig.starts[0].tenant, "tenant");
+	ck_assert_uint_eq(rig.starts[0].took, 1);
+	answer_starts();
+	ck_assert(!err_is_set(&rig.err));
+	ck_assert_str_eq(rig.id, id);
+	pass(1); /* its place is filled */
+	answer_starts();
+	ck_assert_uint_eq(view().ready, 5);
+}
+END_TEST
+
+START_TEST(test_of_a_snapshot_another_tenant_gets_none)
+{
+	char id[ID_SIZE];
+
+	make_restored(1, 3600);
+	memcpy(id, pick_of(restored_spec()), ID_SIZE);
+	create_as("stranger", id, restored_spec());
+	ck_assert_int_eq(rig.err.code, FAIL_WARM_TAKEN);
+	ck_assert_uint_eq(rig.n_starts, 0);
+	ck_assert_uint_eq(rig.n_claims, 0);
+	create_as("tenant", id, spec_of(512)); /* what boots does not get what began */
+	ck_assert_int_eq(rig.err.code, FAIL_WARM_TAKEN);
+	create_as("tenant", id, restored_spec());
+	ck_assert_uint_eq(rig.n_starts, 1);
+}
+END_TEST
+
+/* Nobody could ask for one any more; nor is another begun. */
+static void expect_given_up(void)
+{
+	pass(1);
+	ck_assert_uint_eq(rig.n_stops, 2);
+	answer_stops();
+	pass(200);
+	ck_assert_uint_eq(rig.n_starts, 0);
+	ck_assert_uint_eq(view().ready + view().starting, 0);
+}
+
+START_TEST(test_of_a_deleted_snapshot_none_is_kept)
+{
+	make_restored(2, 3600);
+	feed((struct fleet_event){ .type = FLEET_DROP_SNAPSHOT, .drop_snapshot = { .request = ++rig.request, .snapshot = SNAPSHOT } });
+	ck_assert(!err_is_set(&rig.err));
+	expect_given_up();
+}
+END_TEST
+
+START_TEST(test_of_a_lost_snapshot_none_is_kept)
+{
+	make_restored(2, 3600);
+	rig.life++;
+	for (unsigned int i = 0; i < N_NODES; i++)
+		join(i, false); /* nor are the two there any more */
+	for (int i = 0; i < 200; i++) {
+		pass(1);
+		answer_stops();
+		ck_assert_uint_eq(rig.n_starts, 0);
+	}
+	ck_assert_uint_eq(view().ready + view().starting, 0);
+	rig.life++;
+	for (unsigned int i = 0; i < N_NODES; i++)
+		join(i, i == SNAPSHOT_NODE); /* it was mislaid */
+	pass(2);
+	ck_assert_uint_eq(rig.n_starts, 2);
+}
+END_TEST
+
+START_TEST(test_of_a_snapshot_the_old_are_renewed)
+{
+	char id[ID_SIZE];
+
+	make_restored(1, 100);
+	memcpy(id, pick_of(restored_spec()), ID_SIZE);
+	pass(102);
+	ck_assert_uint_eq(rig.n_stops, 1);
+	ck_assert_str_eq(rig.stops[0].sandbox, id);
+	answer_stops();
+	pass(2);
+	answer_starts();
+	ck_assert_uint_eq(view().ready, 1);
+	ck_assert_str_ne(pick_of(restored_spec()), id);
+}
+END_TEST
+
+static void add_snapshot_tests(TCase *tcase)
+{
+	tcase_add_test(tcase, test_of_a_snapshot_they_are_where_it_lies);
+	tcase_add_test(tcase, test_of_a_snapshot_another_tenant_gets_none);
+	tcase_add_test(tcase, test_of_a_deleted_snapshot_none_is_kept);
+	tcase_add_test(tcase, test_of_a_lost_snapshot_none_is_kept);
+	tcase_add_test(tcase, test_of_a_snapshot_the_old_are_renewed);
+}
+
 int main(void)
 {
 	Suite *suite = suite_create("fleet-warm");
@@ -493,6 +666,7 @@ int main(void)
 	tcase_add_test(tcase, test_late_words_about_the_warm_generation);
 	tcase_add_test(tcase, test_late_words_of_the_node_where_it_failed_before);
 	tcase_add_test(tcase, test_a_request_without_room_comes_first);
+	add_snapshot_tests(tcase);
 	suite_add_tcase(suite, tcase);
 	return suite_run(suite);
 }
