@@ -352,7 +352,7 @@ static void stop_vmm(struct sandbox *sandbox)
 		(void)vmm_kill(sandbox->vmm);
 }
 
-static void route(struct sandbox *sandbox, const struct sandbox_spec *spec, bool ready)
+void sandbox_route(struct sandbox *sandbox, const struct sandbox_spec *spec, bool ready)
 {
 	char path[PATH_MAX];
 
@@ -414,7 +414,7 @@ void sandbox_perform(struct sandbox *sandbox, struct sv_action *action)
 		sandbox_setup(sandbox, action->spec, &action->trace, action->timeout_usec);
 		break;
 	case SV_DO_ROUTE:
-		route(sandbox, action->spec, action->ready);
+		sandbox_route(sandbox, action->spec, action->ready);
 		break;
 	case SV_DO_UNROUTE:
 		routes_unset(sandbox->agent->routes, sandbox->id);

@@ -340,6 +340,7 @@ static void on_room(struct sandbox *sandbox, const struct err *err)
 		return;
 	}
 	sandbox->sleep_step = SLEEP_FREEZE;
+	sandbox_route(sandbox, sandbox->taken_spec, false); /* not before: a refusal costs no connection */
 	sandbox_vsock_path(sandbox, path);
 	if (guest_freeze(&sandbox->call, sandbox->agent->base, path, FREEZE_USEC, on_frozen, sandbox) < 0)
 		no_answer(sandbox, result_of(sandbox), -ENOMEM);
@@ -359,15 +360,16 @@ static void make_room(struct sandbox *sandbox, uint64_t mib)
 {
 	begin(sandbox, SLEEP_MAKE_ROOM);
 	sandbox->snapshot_mib = mib + SLACK_MIB;
-	/* A snapshot that is kept has a directory of its own, and its sandbox is closed to everybody already; one to sleep in comes
-	 * behind the removal of the one before. */
+	/* A snapshot that is kept has a directory of its own; one to sleep in comes behind the removal of the one before. */
 	if (submit(sandbox, run_make_room, on_room, pending_mib(sandbox->agent), *sandbox->snapshot_id ? BESIDE : IN_TURN) < 0)
 		no_answer(sandbox, result_of(sandbox), -ENOMEM);
 }
 
-void sandbox_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec)
+void sandbox_snapshot(struct sandbox *sandbox, struct sandbox_spec *spec)
 {
 	sandbox->is_live = false;
+	spec_unref(sandbox->taken_spec);
+	sandbox->taken_spec = spec_ref(spec);
 	memset(sandbox->snapshot_id, 0, sizeof(sandbox->snapshot_id));
 	make_room(sandbox, spec->memory_mib);
 }

@@ -99,7 +99,7 @@ struct sandbox {
 	struct event *retry;
 	enum sleep_step sleep_step;
 	char snapshot_id[ID_SIZE]; /* of the one that is taken; "": it is its own, to sleep in */
-	struct sandbox_spec *taken_spec; /* of the one that is taken */
+	struct sandbox_spec *taken_spec; /* of the one that is taken, or slept in */
 	bool is_live;                    /* its memory is not written */
 	struct vmm_fork fork;            /* what the VMM gave */
 	void (*limited)(struct sandbox *sandbox, const struct err *err);
@@ -144,7 +144,8 @@ extern const struct vmm_handler sandbox_vmm_handler;
 void sandbox_remove_files(struct sandbox *sandbox);
 
 /* sandbox-sleep.c */
-void sandbox_snapshot(struct sandbox *sandbox, const struct sandbox_spec *spec);
+void sandbox_route(struct sandbox *sandbox, const struct sandbox_spec *spec, bool ready); /* tells the gateway */
+void sandbox_snapshot(struct sandbox *sandbox, struct sandbox_spec *spec);
 void sandbox_take_snapshot(struct sandbox *sandbox, const struct sv_action *action);
 void sandbox_snapshot_paths(const struct sandbox *sandbox, char state[static PATH_MAX], char memory[static PATH_MAX]);
 /* `spec` NULL: it is who it was. */

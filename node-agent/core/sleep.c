@@ -93,7 +93,6 @@ static void begin(struct supervisor *sv, struct sv_sandbox *sandbox, const char 
 	sv_stage_begin(sv, sandbox);
 	sv_sandbox_move(sv, sandbox, SV_PAUSING);
 	sv_emit_journal(sv, sandbox, SV_WRITE_PAUSE);
-	sv_emit_route(sv, sandbox, false);
 	snapshot(sv, sandbox);
 }
 

@@ -351,7 +351,6 @@ static void begin(struct supervisor *sv, struct sv_sandbox *sandbox, const struc
 	sv_stage_begin(sv, sandbox);
 	wait_for(sv, sandbox);
 	sv_emit_journal(sv, sandbox, SV_WRITE_SNAPSHOT);
-	sv_emit_route(sv, sandbox, false); /* who comes meanwhile is told to come again, and nothing of it is done */
 	take(sv, sandbox, is_live);
 }
 

@@ -395,7 +395,7 @@ enum sv_action_type {
 	SV_DO_UNROUTE,
 	SV_DO_STOP_VMM, /* power button over the control socket -> VMM_EXITED */
 	SV_DO_KILL_VMM, /* vmm: SIGKILL through the pidfd -> VMM_EXITED. pid 0 and no control socket: VANISHED at once */
-	SV_DO_SNAPSHOT, /* spec: the guest is frozen, the VMM paused, its memory and state in files beside the disk, all synced -> SNAPSHOT_DONE */
+	SV_DO_SNAPSHOT, /* spec: when there is room the gateway is told that it is not ready, so that who comes meanwhile is refused, not lost, and a refusal for want of room costs no connection; then the guest is frozen, the VMM paused, its memory and state in files beside the disk, all synced -> SNAPSHOT_DONE */
 	SV_DO_WAKE_GUEST, /* spec: time, network, entropy, and is_new; it stays frozen -> GUEST_CONFIGURED */
 	SV_DO_THAW, /* the VMM runs and the guest is thawed, which both may be already -> THAWED */
 	SV_DO_DROP_SNAPSHOT, /* its files, which nobody needs any more; no result */

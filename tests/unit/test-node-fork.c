@@ -5,14 +5,18 @@
  */
 #include <check.h>
 #include <dirent.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "lib/loop.h"
 #include "lib/suite.h"
+#include "pb/node.pb-c.h"
 #include "unit/test-node-rig.h"
 
 #define SANDBOX "sandboxsandboxsandbo"
@@ -249,6 +253,83 @@ START_TEST(an_agent_that_is_killed_takes_it_along)
 }
 END_TEST
 
+/* ---- what the gateway is told ---- */
+
+static int listen_gateway(struct rig *rig, char path[static PATH_MAX])
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	(void)snprintf(path, PATH_MAX, "%s/gateway", rig->dir);
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", path);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	ck_assert_int_eq(listen(fd, 8), 0);
+	return fd;
+}
+
+/* How often the sandbox was closed after it had been open, by the agent that connected last; `ret_ready`: as it is now. */
+static unsigned int count_closed(int listener, bool *ret_ready)
+{
+	static uint8_t data[1 << 16];
+	int fd = -1, next;
+	unsigned int n = 0;
+	ssize_t size;
+
+	while ((next = accept(listener, NULL, NULL)) >= 0) {
+		(void)fd_close(fd);
+		fd = next;
+	}
+	ck_assert_int_ge(fd, 0);
+	size = recv(fd, data, sizeof(data), MSG_DONTWAIT);
+	*ret_ready = false;
+	for (size_t at = 0, len; at + 4 <= (size_t)MAX(size, 0); at += 4 + len) {
+		Croft__GatewayUpdate *update;
+
+		len = (size_t)data[at] << 24 | (size_t)data[at + 1] << 16 | (size_t)data[at + 2] << 8 | data[at + 3];
+		ck_assert_uint_le(at + 4 + len, (size_t)size);
+		update = croft__gateway_update__unpack(NULL, len, data + at + 4);
+		ck_assert_ptr_nonnull(update);
+		for (size_t i = 0; i < update->n_routes; i++) {
+			n += *ret_ready && !update->routes[i]->ready;
+			*ret_ready = update->routes[i]->ready;
+		}
+		croft__gateway_update__free_unpacked(update, NULL);
+	}
+	(void)fd_close(fd);
+	return n;
+}
+
+/* A refusal for want of room costs no client its connection: who is closed out is so only when there is room (0). */
+START_TEST(a_sandbox_is_closed_when_there_is_room)
+{
+	static char admin[] = "--gateway-admin", floor[] = "--limits-disk-floor-percent", all[] = "100";
+	const struct sandbox_report *report;
+	char path[PATH_MAX];
+	struct rig rig;
+	bool is_ready;
+	int listener;
+
+	start_one(&rig, "forker");
+	(void)rig_end(&rig, SIGKILL); /* the VM goes on */
+	listener = listen_gateway(&rig, path);
+	rig.extra[0] = admin;
+	rig.extra[1] = path;
+	rig.extra[2] = _i ? floor : NULL;
+	rig.extra[3] = _i ? all : NULL;
+	rig_start(&rig);
+	rig_wait_state(&rig, SANDBOX, REPORT_RUNNING);
+	ask_fork(&rig);
+	wait_answer(&rig);
+	report = &rig_find(&rig, SANDBOX)->report;
+	ck_assert_int_eq(report->update_failure.code, _i ? FAIL_SNAPSHOT_FAILED : FAIL_NONE);
+	ck_assert(!_i || report->update_failure.err_no == ENOSPC);
+	ck_assert_uint_eq(count_closed(listener, &is_ready), _i ? 0 : 1);
+	ck_assert(is_ready);
+	(void)fd_close(listener);
+	rig_deinit(&rig);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("node-fork");
@@ -257,6 +338,7 @@ int main(void)
 	tcase_set_timeout(tcase, 120);
 	tcase_add_test(tcase, others_begin_as_it_without_a_file_of_its_memory);
 	tcase_add_loop_test(tcase, where_it_cannot_be_had_it_goes_by_files, 0, 2);
+	tcase_add_loop_test(tcase, a_sandbox_is_closed_when_there_is_room, 0, 2);
 	tcase_add_loop_test(tcase, killed_in_the_middle, 0, VICTIMS);
 	tcase_add_loop_test(tcase, an_agent_that_is_killed_takes_it_along, 0, 8);
 	suite_add_tcase(suite, tcase);
