@@ -434,6 +434,7 @@ size_t control_encode_status(uint64_t id, const struct control_status *status, u
 	out.n_events = n;
 	out.events = pointers;
 	out.lease_left_ms = status->lease_left_ms;
+	out.unforked = status->is_unforked;
 	if (status->jail)
 		out.jail = fill_jail(&jail, status->jail);
 	out.version_major = VERSION_MAJOR;

@@ -43,6 +43,7 @@ struct control_status {
 	int64_t event_usec[VM_EVENT_MAX_]; /* 0: has not happened */
 	const struct jail_report *jail;    /* NULL: there is no jail */
 	uint64_t lease_left_ms;
+	bool is_unforked;
 };
 
 struct control_stats {

@@ -203,7 +203,7 @@ static void handle_stop(struct vmm *vmm, struct server_connection *connection, c
 static void handle_status(struct vmm *vmm, struct server_connection *connection, uint64_t id)
 {
 	struct control_status status = { .state = vmm->state, .jail = vmm->jail,
-		.lease_left_ms = lease_left_ms(&vmm->lease, clock_boottime_usec()) };
+		.lease_left_ms = lease_left_ms(&vmm->lease, clock_boottime_usec()), .is_unforked = !vmm->has_forked };
 
 	for (int i = 0; vmm->vm && i < VM_EVENT_MAX_; i++)
 		status.event_usec[i] = atomic_load(&vmm->vm->event_usec[i]);
@@ -345,8 +345,10 @@ static void handle_fork(struct vmm *vmm, struct server_connection *connection, u
 		r = err_set(&err, FAIL_VMM_CONTROL_INVALID, EINVAL, "a fork is of a paused VM");
 	if (r == 0 && snapshot_is_writing(&vmm->snapshot))
 		r = err_set(&err, FAIL_VMM_CONTROL_INVALID, EBUSY, "a snapshot of this VM is being written");
-	if (r == 0)
+	if (r == 0) {
+		vmm->has_forked = true;
 		r = vm_fork(vmm->vm, &fds[0], &err);
+	}
 	if (r < 0) {
 		answer(vmm, connection, id, r, &err);
 		if (r == -ENOTRECOVERABLE)

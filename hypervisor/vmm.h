@@ -35,6 +35,7 @@ struct vmm {
 	/* set after vmm_init() by a process that is jailed */
 	const struct jail_report *jail;
 	bool is_filtered;
+	bool has_forked; /* a fork was begun: some of its memory may be frozen */
 	int pagemap_fd;          /* of this process; borrowed; -1: none */
 	const char *run;         /* all that the jail shows; NULL: no jail */
 	struct exit_record exit; /* reason EXIT_NONE: goes on */

@@ -152,6 +152,7 @@ static void feed_post(struct agent *agent, struct post *post)
 	case SV_EV_ADOPTED:
 		event.guest.boot_id = post->boot_id;
 		event.guest.lease_left_ms = post->lease_left_ms;
+		event.guest.is_unforked = post->is_unforked;
 		event.guest.err = err;
 		break;
 	case SV_EV_SNAPSHOT_TAKEN:

@@ -47,6 +47,7 @@ struct post {
 	struct sv_vmm_id vmm;       /* VMM_SPAWNED */
 	char boot_id[BOOT_ID_SIZE]; /* GUEST_HELLO, ADOPTED */
 	uint64_t lease_left_ms;     /* ADOPTED */
+	bool is_unforked;           /* likewise */
 	bool is_whole;              /* VMM_JAILED; NETWORK_DONE: is_made */
 	char text[64];              /* likewise */
 	enum sv_exit exit_reason;   /* VMM_EXITED */

@@ -212,7 +212,8 @@ static void adopted(struct sandbox *sandbox, const char *boot_id, const struct e
 {
 	struct post post = { .type = SV_EV_ADOPTED,
 		.generation = sandbox->generation,
-		.lease_left_ms = sandbox->lease_left_ms };
+		.lease_left_ms = sandbox->lease_left_ms,
+		.is_unforked = sandbox->is_unforked };
 
 	sandbox->is_adopting = false;
 	(void)snprintf(post.sandbox, sizeof(post.sandbox), "%s", sandbox->id);

@@ -64,11 +64,12 @@ static void on_userspace(void *user)
 	sandbox_post(user, SV_EV_VMM_USERSPACE, NULL);
 }
 
-static void on_status(uint64_t lease_left_ms, void *user)
+static void on_status(uint64_t lease_left_ms, bool is_unforked, void *user)
 {
 	struct sandbox *sandbox = user;
 
 	sandbox->lease_left_ms = lease_left_ms;
+	sandbox->is_unforked = is_unforked;
 	if (sandbox->is_adopting)
 		sandbox_adopt_status(sandbox);
 }

@@ -78,6 +78,7 @@ struct sandbox {
 	bool group_has_limits;
 	bool is_adopting;
 	uint64_t lease_left_ms;           /* as its VMM last said */
+	bool is_unforked;                 /* likewise */
 	char guest_boot_id[BOOT_ID_SIZE]; /* by which an adopted VM is known */
 	struct guest_call *call;          /* configure, setup, or the info of an adoption */
 	struct guest_call *power_off;

@@ -146,7 +146,7 @@ static void take_response(struct vmm *vmm, const Croft__VmmResponse *response, s
 		for (size_t i = 0; i < response->status->n_events; i++)
 			take_event(vmm, response->status->events[i]);
 		if (vmm->handler.on_status)
-			vmm->handler.on_status(response->status->lease_left_ms, vmm->user);
+			vmm->handler.on_status(response->status->lease_left_ms, response->status->unforked, vmm->user);
 	} else if (response->failure) {
 		log_warn("the VMM refused a request", "run", vmm->run_dir, "code",
 			response->failure->code);

@@ -45,8 +45,8 @@ struct vmm_handler {
 	void (*on_jailed)(bool is_whole, const char *text, void *user);
 	void (*on_started)(void *user);
 	void (*on_userspace)(void *user);
-	/* The answer to vmm_ask_status(). `lease_left_ms` 0: the VM has none. */
-	void (*on_status)(uint64_t lease_left_ms, void *user);
+	/* The answer to vmm_ask_status(). `lease_left_ms` 0: the VM has none. `is_unforked`: it froze nothing. */
+	void (*on_status)(uint64_t lease_left_ms, bool is_unforked, void *user);
 	/* The answer to vmm_pause(), vmm_resume(), vmm_snapshot() or vmm_fork(), whichever came last. `err` NULL: done. */
 	void (*on_slept)(const struct err *err, void *user);
 	/* The process is gone and reaped; `vmm` stays until it is freed. */

@@ -347,6 +347,10 @@ static void adopted(struct supervisor *sv, struct sv_sandbox *sandbox, const str
 		sandbox->lease_until_usec =
 			sv->now.boot_usec + (int64_t)event->guest.lease_left_ms * USEC_PER_MSEC;
 	sv_sandbox_move(sv, sandbox, SV_RUNNING);
+	if (event->guest.is_unforked) { /* else it may have frozen what the former agent had reserved */
+		sv_frozen_unreserve(&sandbox->journal.frozen);
+		sv->capacity_changed = true;
+	}
 	sv_snapshot_adopted(sv, sandbox);
 	/* the former agent ended between the journal and its word: this one opens it */
 	if (!has_been_ready(journal))

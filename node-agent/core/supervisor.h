@@ -364,6 +364,7 @@ struct sv_event {
 		struct {
 			const char *boot_id;
 			uint64_t lease_left_ms; /* ADOPTED: of its VM; 0: it has none */
+			bool is_unforked; /* ADOPTED: no fork was begun of its VM */
 			const struct err *err;
 		} guest;               /* GUEST_HELLO, ADOPTED */
 		const struct err *err; /* every other result, REFUSED */

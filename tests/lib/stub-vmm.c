@@ -273,6 +273,7 @@ static void answer_status(
 		newer.kind = (Croft__VmmEventKind)99;
 		list[stub->n_events] = &newer;
 	}
+	status.unforked = !is_mode(stub, "forker") && !is_mode(stub, "no-fork"); /* may have been: it does not look */
 	status.n_events = stub->n_events + (is_newer(stub) ? 1 : 0);
 	status.events = list;
 	croft__vmm_jail__init(&jail); /* says so: a stub is confined by nothing */

@@ -283,6 +283,30 @@ START_TEST(the_agent_dies)
 }
 END_TEST
 
+/* Where the VM says that it froze nothing, what was reserved for it is free again; else it may be that. */
+START_TEST(the_agent_dies_and_nothing_was_frozen)
+{
+	static const uint64_t counted[] = { 0, 1000, 1030 };
+	struct sv_event event = { .type = SV_EV_ADOPTED, .generation = 1 };
+
+	if (_i == 2) {
+		fork_one();
+	} else {
+		drive(SV_RUNNING, NULL, 0);
+		ask_fork();
+		ck_assert_uint_eq(rig.saved.frozen.n, 1);
+	}
+	restart_agent(&rig.saved);
+	memcpy(event.sandbox, ID, ID_SIZE);
+	event.guest.boot_id = "guest-boot";
+	event.guest.is_unforked = _i != 1;
+	feed(event);
+	ck_assert_int_eq(state(), SV_RUNNING);
+	ck_assert_uint_eq(frozen_now(), counted[_i]);
+	ck_assert_uint_eq(rig.saved.frozen.n, (uint32_t)_i); /* the next agent counts the same */
+}
+END_TEST
+
 /* A child that had no VMM yet has nothing to begin as; it is not begun as something else. */
 START_TEST(a_child_that_had_not_begun)
 {
@@ -334,6 +358,7 @@ int main(void)
 	tcase_add_test(tcase, without_room_it_goes_by_files_and_says_so);
 	tcase_add_test(tcase, one_of_files_is_made_durable);
 	tcase_add_loop_test(tcase, one_that_fails, 0, FAULTS);
+	tcase_add_loop_test(tcase, the_agent_dies_and_nothing_was_frozen, 0, 3);
 	tcase_add_loop_test(tcase, the_agent_dies, 0, 3);
 	tcase_add_loop_test(tcase, a_child_that_had_not_begun, SV_IMAGE, SV_VMM);
 	tcase_add_test(tcase, a_fork_that_sleeps);
