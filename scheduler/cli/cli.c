@@ -26,6 +26,7 @@ static const struct command nouns[] = {
 	{ "data-map", "[OPTION]...", "Show for each kind of state where it is, who can read it, how long it lives, and how to take it out and delete it.", data_map, NULL },
 	{ "responsibility", "", "Show who patches, backs up, answers for capacity, images, incidents and the rest, under the two contracts.", responsibility, NULL },
 	{ "top", "[OPTION]...", "Show live on a terminal where starts fail, whose fault it is, how much more fits, and the nodes.", top, NULL },
+	{ "drill", "[OPTION]...", "Try on sandboxes of its own what survives the loss of client, agent, scheduler, VM and node.", drill, NULL },
 	{ "template", "VERB", "Import and list templates.", NULL, commands_template },
 	{ "node", "VERB", "Show, cordon, drain, upgrade and remove nodes.", NULL, commands_node },
 	{ "token", "VERB", "Make, list and revoke join tokens.", NULL, commands_token },

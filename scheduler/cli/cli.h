@@ -67,6 +67,7 @@ int sandbox_stages(struct cli *cli, const struct command *command, int argc, cha
 int capacity(struct cli *cli, const struct command *command, int argc, char **argv);
 int data_map(struct cli *cli, const struct command *command, int argc, char **argv);
 int responsibility(struct cli *cli, const struct command *command, int argc, char **argv);
+int drill(struct cli *cli, const struct command *command, int argc, char **argv);
 int top(struct cli *cli, const struct command *command, int argc, char **argv);
 int trace(struct cli *cli, const struct command *command, int argc, char **argv);
 int usage(struct cli *cli, const struct command *command, int argc, char **argv);
