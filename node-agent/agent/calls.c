@@ -13,6 +13,8 @@
 #include "base/log.h"
 #include "wire/records.h"
 
+#define AUDITED "audit"
+#define AUDITED_FIELDS 16
 #define CALL_LEFT "client-left" /* the one reason that a call may have */
 
 static bool is_hex(const char *text, size_t n)
@@ -63,6 +65,19 @@ static void keep_gap(struct spool *spool, uint64_t n)
 	spool_append(spool, &record);
 }
 
+/* Of a command that is over: what the gateway says may leave (gateway/audit.h). */
+static void keep_audited(struct spool *spool, Croft__NodeEvent *event)
+{
+	Croft__TelemetryRecord record = MESSAGE(Croft__TelemetryRecord, croft__telemetry_record);
+
+	if (strcmp(event->name, AUDITED) != 0 || !id_is_valid(event->sandbox) || event->n_fields > AUDITED_FIELDS)
+		return;
+	record.when_us = clock_realtime_usec();
+	record.body_case = CROFT__TELEMETRY_RECORD__BODY_EVENT;
+	record.event = event;
+	spool_append(spool, &record);
+}
+
 void calls_keep(struct spool *spool, const Croft__GatewayCalls *calls)
 {
 	uint64_t lost = calls->lost;
@@ -85,6 +100,8 @@ void calls_keep(struct spool *spool, const Croft__GatewayCalls *calls)
 		spool_append(spool, &record);
 		protobuf_c_message_free_unpacked(&record.stage->base, NULL);
 	}
+	for (size_t i = 0; i < calls->n_audited; i++)
+		keep_audited(spool, calls->audited[i]);
 	if (lost > 0)
 		keep_gap(spool, lost);
 }

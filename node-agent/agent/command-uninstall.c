@@ -57,7 +57,7 @@ static bool may_go(const struct agent_options *options)
 /* What the package's scripts promise to remove. */
 static unsigned int tell_what_is_left(void)
 {
-	static const char *const paths[] = { "/var/lib/croft/node", "/var/cache/croft/node", "/run/croft", "/run/croft-helper",
+	static const char *const paths[] = { "/var/lib/croft/node", "/var/lib/croft-gateway", "/var/cache/croft/node", "/run/croft", "/run/croft-helper",
 		"/etc/croft/node.conf", "/etc/croft/node-helper.conf", "/etc/croft/gateway.conf", "/etc/sysctl.d/60-croft.conf",
 		"/sys/fs/cgroup/croft", "/usr/bin/croft-vmm" };
 	static const char *const users[] = { "croft-node", "croft-gateway" };

@@ -20,6 +20,7 @@ int command_uninstall(const struct agent_options *options, int argc, char **argv
 int command_endpoints(const struct agent_options *options, int argc, char **argv);
 int command_status(const struct agent_options *options, int argc, char **argv);
 int command_upgrade(const struct agent_options *options, int argc, char **argv);
+int command_audit(const struct agent_options *options, int argc, char **argv);
 int command_usage(const struct agent_options *options, int argc, char **argv);
 
 /* Prints the failure for a person: what, whose, what to do. Returns 1, or 2 for what the caller

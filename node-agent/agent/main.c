@@ -37,6 +37,7 @@ static const struct command commands[] = {
 		command_endpoints },
 	{ "status", "[-o json]", "Show the node and its sandboxes from the files of its state.",
 		command_status },
+	{ "audit", "list [ID] | verify", "Show the node's own audit log, as lines of JSON, or say whether it is as it was written.", command_audit },
 	{ "usage", "[-o json]", "Show what sandboxes have used here, from the files of its state.", command_usage },
 };
 

@@ -100,6 +100,8 @@ static const struct config_option options_table[] = {
 	  "The gateway's admin socket (gateway-admin.sock in the run directory)." },
 	{ "gateway", "http", CONFIG_STRING, AT(gateway_http), "", 0, 0, false,
 	  "The gateway's HTTP unix socket, to which streams are relayed (gateway.sock in the run directory)." },
+	{ "audit", "directory", CONFIG_STRING, AT(audit_directory), "", 0, 0, false,
+	  "audit: the directory of the gateway's audit log (/var/lib/croft-gateway/audit, or audit in the run directory)." },
 	{ "telemetry", "spool", CONFIG_SIZE, AT(spool_size), "512M", 65536, 0, false,
 	  "Most bytes of telemetry kept while the scheduler cannot be reached." },
 	{ "telemetry", "usage_period", CONFIG_DURATION, AT(usage_period), "10s", 100000, 60000000, false,

@@ -47,6 +47,8 @@ struct agent_options {
 	char *link_transport, *link_tls_name, *link_proxy, *link_proxy_user, *link_proxy_password_file;
 	/* [gateway] */
 	char *gateway_admin, *gateway_http;
+	/* [audit] */
+	char *audit_directory;
 	/* [telemetry] */
 	uint64_t spool_size;
 	/* [image] */

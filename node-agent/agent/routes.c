@@ -39,6 +39,11 @@ struct route {
 	bool ready;
 };
 
+struct entry {
+	STAILQ_ENTRY(entry) link;
+	char *text;
+};
+
 struct routes {
 	struct event_base *base;
 	char path[VSOCK_PATH_SIZE];
@@ -50,6 +55,8 @@ struct routes {
 	void *user;
 	TAILQ_HEAD(, route) routes;
 	size_t n_routes;
+	STAILQ_HEAD(, entry) entries; /* of the audit log, that wait for a gateway */
+	unsigned int n_entries;
 };
 
 static void retry_later(struct routes *routes)
@@ -98,6 +105,54 @@ static void fill(Croft__GatewayRoute *message, struct route *route)
 	message->ready = route->ready;
 }
 
+/* ---- the audit log ---- */
+
+static void drop_entry(struct routes *routes)
+{
+	struct entry *entry = STAILQ_FIRST(&routes->entries);
+
+	STAILQ_REMOVE_HEAD(&routes->entries, link);
+	routes->n_entries--;
+	free(entry->text);
+	free(entry);
+}
+
+static void send_entries(struct routes *routes)
+{
+	while (routes->bev && !STAILQ_EMPTY(&routes->entries)) {
+		Croft__GatewayUpdate update = MESSAGE(Croft__GatewayUpdate, croft__gateway_update);
+		char *list[1] = { STAILQ_FIRST(&routes->entries)->text };
+
+		update.n_audit = 1;
+		update.audit = list;
+		send_update(routes, &update);
+		drop_entry(routes);
+	}
+}
+
+void routes_audit(struct routes *routes, json_t *json)
+{
+	struct entry *entry = json ? calloc(1, sizeof(*entry)) : NULL;
+
+	if (entry)
+		entry->text = json_dumps(json, JSON_COMPACT);
+	json_decref(json);
+	if (!entry || !entry->text) {
+		free(entry);
+		log_warn("no memory for an entry of the audit log");
+		return;
+	}
+	if (routes->n_entries == ROUTES_AUDIT_MAX) {
+		log_warn("the gateway is away: an entry of the audit log is lost");
+		drop_entry(routes);
+	}
+	STAILQ_INSERT_TAIL(&routes->entries, entry, link);
+	routes->n_entries++;
+	send_entries(routes);
+}
+
+/* ---- routes ---- */
+
 static void send_all(struct routes *routes)
 {
 	Croft__GatewayUpdate update = MESSAGE(Croft__GatewayUpdate, croft__gateway_update);
@@ -121,6 +176,7 @@ static void send_all(struct routes *routes)
 	update.n_routes = n;
 	update.routes = list;
 	send_update(routes, &update);
+	send_entries(routes);
 }
 
 static void take_calls(struct routes *routes, const Croft__GatewayCalls *calls)
@@ -221,6 +277,7 @@ int routes_new(struct routes **ret, struct event_base *base, const char *admin_p
 	routes->user = user;
 	routes->backoff_ms = BACKOFF_MIN_MS;
 	TAILQ_INIT(&routes->routes);
+	STAILQ_INIT(&routes->entries);
 	(void)snprintf(routes->path, sizeof(routes->path), "%s", admin_path);
 	routes->timer = evtimer_new(base, on_connect_time, routes);
 	if (!routes->timer || evtimer_add(routes->timer, &now) < 0) {
@@ -242,6 +299,8 @@ void routes_free(struct routes *routes)
 		TAILQ_REMOVE(&routes->routes, route, link);
 		free(route);
 	}
+	while (!STAILQ_EMPTY(&routes->entries))
+		drop_entry(routes);
 	if (routes->bev)
 		bufferevent_free(routes->bev);
 	if (routes->timer)

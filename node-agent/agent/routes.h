@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -27,3 +28,8 @@ void routes_free(struct routes *routes);
 int routes_set(struct routes *routes, const char *sandbox, const char *vsock_path,
 	const char *access_token, bool ready);
 void routes_unset(struct routes *routes, const char *sandbox);
+
+/* Takes over an entry for the node's audit log, which the gateway writes: an object with `kind` and `sandbox`. While there is no
+ * gateway the last ROUTES_AUDIT_MAX wait. */
+#define ROUTES_AUDIT_MAX 256u
+void routes_audit(struct routes *routes, json_t *entry);

@@ -13,6 +13,7 @@
 #include "agent/helper-link.h"
 #include "agent/message.h"
 #include "agent/meters.h"
+#include "agent/routes.h"
 #include "agent/sandbox.h"
 #include "agent/spool.h"
 #include "base/clock.h"
@@ -44,6 +45,8 @@ static void say_denied(struct sandbox *sandbox, const struct net_denied *denied,
 	err_add(&record.failure, "port", "%u", denied->port);
 	err_add(&record.failure, "packets", "%llu", (unsigned long long)packets);
 	perform_stage(sandbox->agent, &record);
+	routes_audit(sandbox->agent->routes, json_pack("{s:s, s:s, s:s, s:s, s:i, s:I}", "kind", "denied", "sandbox", sandbox->id,
+		"address", address, "protocol", protocol, "port", (int)denied->port, "packets", (json_int_t)packets));
 }
 
 static void say_counters(struct sandbox *sandbox, const struct net_counters *counters)
@@ -61,6 +64,7 @@ static void say_counters(struct sandbox *sandbox, const struct net_counters *cou
 	Croft__Field fields[ARRAY_LEN(rows) + 1], *list[ARRAY_LEN(rows) + 1];
 	char keys[ARRAY_LEN(rows) + 1][32], values[ARRAY_LEN(rows) + 1][VALUE_SIZE], name[] = "egress-counters";
 	char id[ID_SIZE];
+	json_t *entry;
 	size_t n = 0;
 
 	(void)snprintf(keys[n], sizeof(keys[n]), "stage");
@@ -86,6 +90,10 @@ static void say_counters(struct sandbox *sandbox, const struct net_counters *cou
 	record.body_case = CROFT__TELEMETRY_RECORD__BODY_EVENT;
 	record.event = &event;
 	spool_append(sandbox->agent->spool, &record);
+	entry = json_pack("{s:s, s:s}", "kind", "connections", "sandbox", sandbox->id);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		(void)json_object_set_new(entry, rows[i].key, json_integer((json_int_t)rows[i].value));
+	routes_audit(sandbox->agent->routes, entry);
 }
 
 static bool is_another(const struct net_counters *a, const struct net_counters *b)

@@ -17,6 +17,7 @@
 
 #include "agent/guest.h"
 #include "agent/hello.h"
+#include "agent/routes.h"
 #include "agent/sandbox.h"
 #include "agent/vmm.h"
 #include "base/clock.h"
@@ -157,6 +158,23 @@ static void setup_failure(const struct guest_result *result, struct err *ret)
 	}
 }
 
+/* What it printed may be no text; the node's log has it all the same, as good as it can. */
+static void audit_setup(const struct sandbox *sandbox, const struct guest_result *result)
+{
+	json_t *entry = json_pack("{s:s, s:s}", "kind", "setup-ended", "sandbox", sandbox->id);
+	json_t *tail = json_string(result->tail);
+
+	if (err_is_set(&result->failure))
+		(void)json_object_set_new(entry, "code", json_string(failure_info(result->failure.code)->name));
+	else if (result->exited)
+		(void)json_object_set_new(entry, "exit", json_integer(result->exit_code));
+	else
+		(void)json_object_set_new(entry, "signal", json_integer(result->signal));
+	if (tail)
+		(void)json_object_set_new(entry, "tail", tail);
+	routes_audit(sandbox->agent->routes, entry);
+}
+
 static void on_setup(const struct guest_result *result, void *user)
 {
 	struct sandbox *sandbox = user;
@@ -164,6 +182,7 @@ static void on_setup(const struct guest_result *result, void *user)
 
 	sandbox->call = NULL;
 	setup_failure(result, &err);
+	audit_setup(sandbox, result);
 	if (err_is_set(&err))
 		/* what it printed stays on this node */
 		log_failure(LOG_LEVEL_INFO, "setup failed", &err, "sandbox", sandbox->id, "output",
@@ -178,6 +197,8 @@ void sandbox_setup(struct sandbox *sandbox, const struct sandbox_spec *spec,
 
 	guest_call_free(TAKE(sandbox->call));
 	sandbox_vsock_path(sandbox, path);
+	routes_audit(sandbox->agent->routes, json_pack("{s:s, s:s, s:s, s:s*}", "kind", "setup", "sandbox", sandbox->id, "trace",
+		trace->trace_id, "command", spec->setup_command));
 	if (guest_run(&sandbox->call, sandbox->agent->base, path, timeout_usec + SETUP_MARGIN,
 		    spec->setup_command ? spec->setup_command : "",
 		    (uint64_t)(timeout_usec / USEC_PER_MSEC), trace, on_setup, sandbox) < 0)

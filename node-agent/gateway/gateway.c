@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "gateway/admin.h"
+#include "gateway/audit.h"
 #include "gateway/call.h"
 #include "gateway/calls.h"
 #include "gateway/methods.h"
@@ -30,6 +31,7 @@ struct gateway {
 	struct admin *admin;
 	struct route_table routes;
 	struct calls *calls;
+	struct audit *audit;
 	struct stream_list streams;
 	struct rng rng;
 	unsigned int n_streams;
@@ -40,6 +42,11 @@ struct gateway {
 struct calls *gateway_calls(const struct gateway *gateway)
 {
 	return gateway->calls;
+}
+
+struct audit *gateway_audit(const struct gateway *gateway)
+{
+	return gateway->audit;
 }
 
 struct event_base *gateway_base(const struct gateway *gateway)
@@ -306,7 +313,7 @@ static int listen_admin(struct gateway *gateway, struct err *reterr)
 
 	if (n >= (int) sizeof(path))
 		return err_set(reterr, FAIL_SOCKET_PATH_TOO_LONG, ENAMETOOLONG, "%s is too long.", gateway->options->run);
-	return admin_new(&gateway->admin, gateway->base, path, &gateway->routes, gateway->calls, reterr);
+	return admin_new(&gateway->admin, gateway->base, path, &gateway->routes, gateway->calls, gateway->audit, reterr);
 }
 
 int gateway_new(struct gateway **ret, struct event_base *base, const struct gateway_options *options,
@@ -325,6 +332,8 @@ int gateway_new(struct gateway **ret, struct event_base *base, const struct gate
 	r = calls_new(&gateway->calls, gateway->rng);
 	if (r < 0)
 		err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for the gateway.");
+	if (r == 0)
+		r = audit_new(&gateway->audit, options, reterr);
 	if (r == 0)
 		r = listen_admin(gateway, reterr);
 	if (r == 0)
@@ -348,6 +357,7 @@ void gateway_free(struct gateway *gateway)
 	admin_free(gateway->admin);
 	route_table_deinit(&gateway->routes);
 	calls_free(gateway->calls);
+	audit_free(gateway->audit);
 	free(gateway);
 }
 

@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "gateway/route.h"
 
+struct audit;
 struct calls;
 struct event_base;
 struct gateway;
@@ -34,6 +35,10 @@ struct gateway_options {
 	uint64_t max_body_bytes; /* of request bodies that are held at once */
 	int64_t keepalive_us;
 	int64_t guest_timeout_us; /* until the guest's first answer */
+	char *audit;           /* digests, full: what of the audit log may leave by itself */
+	char *audit_directory; /* of the audit log */
+	uint64_t audit_size, audit_output; /* bytes: of the log, of each output that it has */
+	int64_t audit_age_us;
 	int64_t idle_us;       /* of a client's connection between requests */
 };
 
@@ -55,6 +60,7 @@ struct route_table *gateway_routes(struct gateway *gateway);
 
 /* ---- for the calls ---- */
 
+struct audit *gateway_audit(const struct gateway *gateway);
 struct calls *gateway_calls(const struct gateway *gateway);
 struct event_base *gateway_base(const struct gateway *gateway);
 const struct gateway_options *gateway_options(const struct gateway *gateway);

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "gateway/audit.h"
 #include "gateway/diff.h"
 #include "gateway/stream.h"
 #include "gateway/unary.h"
@@ -25,6 +26,7 @@ static void run_health(struct call *call, const char *body, size_t size)
 static const struct call_method methods[] = {
 	{ "/health",                                  "GET",  CALL_REST,   STAGE_EXEC,  KIB,     run_health },
 	{ "/croft/diff",                              "GET",  CALL_REST,   STAGE_FILES, KIB,     diff_run },
+	{ "/croft/audit",                             "GET",  CALL_REST,   STAGE_FILES, KIB,     audit_run },
 	{ "/process.Process/Start",                   "POST", CALL_STREAM, STAGE_EXEC,  2 * MIB, stream_start },
 	{ "/process.Process/Connect",                 "POST", CALL_STREAM, STAGE_EXEC,  64 * KIB, stream_connect },
 	{ "/process.Process/List",                    "POST", CALL_UNARY,  STAGE_EXEC,  64 * KIB, unary_list },

@@ -41,6 +41,15 @@ static const struct config_option options[] = {
 		"A stream without an event for this long gets a keepalive." },
 	{ "gateway", "guest_timeout", CONFIG_DURATION, AT(guest_timeout_us), "10s", USEC_PER_MSEC, 600 * USEC_PER_SEC,
 		false, "How long the guest may take to its first answer." },
+	{ "", "audit", CONFIG_STRING, AT(audit), "digests", 0, 0, false,
+		"What the scheduler is told of commands: digests: ids, digests, sizes, exit status; full: their first 255 bytes too." },
+	{ "audit", "directory", CONFIG_STRING, AT(audit_directory), "", 0, 0, false,
+		"Directory of the node's audit log; $STATE_DIRECTORY/audit, or audit in the run directory, when empty." },
+	{ "audit", "size", CONFIG_SIZE, AT(audit_size), "64M", MIB, 0, false, "Most bytes of it; then the oldest sixteenth goes." },
+	{ "audit", "age", CONFIG_DURATION, AT(audit_age_us), "720h", 60 * USEC_PER_SEC, 0, false,
+		"What is older goes." },
+	{ "audit", "output", CONFIG_SIZE, AT(audit_output), "4K", 0, 16384, false,
+		"Bytes of each command's stdout and stderr that are in it, beside digest and size." },
 	{ "gateway", "idle_timeout", CONFIG_DURATION, AT(idle_us), "120s", USEC_PER_SEC, 86400 * USEC_PER_SEC, false,
 		"A client's connection without a request is closed after this long." },
 };
@@ -53,7 +62,28 @@ static const char *environment(const char *name)
 	return value && *value ? value : NULL;
 }
 
-int options_set_places(struct gateway_options *target, struct err *reterr)
+static int set_audit_directory(struct gateway_options *target, struct err *reterr)
+{
+	const char *unit = environment("STATE_DIRECTORY");
+	char *directory = NULL;
+	int n;
+
+	if (strcmp(target->audit, "digests") != 0 && strcmp(target->audit, "full") != 0)
+		return err_set(reterr, FAIL_CONFIG_INVALID, 0, "audit is digests or full.");
+	if (*target->audit_directory)
+		return 0;
+	if (unit)
+		n = asprintf(&directory, "%.*s/audit", (int) strcspn(unit, ":"), unit);
+	else
+		n = asprintf(&directory, "%s/audit", target->run);
+	if (n < 0)
+		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "No memory for the options.");
+	free(target->audit_directory);
+	target->audit_directory = directory;
+	return 0;
+}
+
+static int set_run(struct gateway_options *target, struct err *reterr)
 {
 	const char *unit = environment("RUNTIME_DIRECTORY"), *xdg = environment("XDG_RUNTIME_DIR");
 	char *run = NULL;
@@ -74,6 +104,13 @@ int options_set_places(struct gateway_options *target, struct err *reterr)
 	free(target->run);
 	target->run = run;
 	return 0;
+}
+
+int options_set_places(struct gateway_options *target, struct err *reterr)
+{
+	int r = set_run(target, reterr);
+
+	return r < 0 ? r : set_audit_directory(target, reterr);
 }
 
 const struct config_option *options_table(size_t *ret_n)

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "wire/base64.h"
+#include "gateway/audit.h"
 #include "gateway/connect.h"
 #include "gateway/gateway.h"
 #include "gateway/guest-link.h"
@@ -50,6 +51,7 @@ struct stream {
 	bool counted;
 	uint64_t n_bytes;    /* of the process's output */
 	uint32_t pid;
+	struct audit_exec *audit; /* of a start, until its end is in the log */
 };
 
 static void stream_free(void *data)
@@ -59,6 +61,7 @@ static void stream_free(void *data)
 
 	if (stream->state != STREAM_ENDED)
 		log_debug("client left a stream", "sandbox", stream->call->sandbox, "pid", LOG_NUM(stream->pid));
+	audit_exec_end(stream->audit, stream->pid, NULL, NULL);
 	LIST_REMOVE(stream, entry);
 	if (stream->counted)
 		gateway_stream_end(stream->call->gateway, stream->call->route);
@@ -134,6 +137,7 @@ void stream_end(struct stream *stream, const struct err *err)
 	if (stream->state == STREAM_ENDED)
 		return;
 	log_end(stream, err);
+	audit_exec_end(TAKE(stream->audit), stream->pid, NULL, err);
 	call_note(stream->call, err ? RESULT_FAILED : RESULT_OK, err);
 	stream->state = STREAM_ENDED;
 	(void) event_del(stream->keepalive);
@@ -170,6 +174,8 @@ static void on_ended(struct stream *stream, const struct guest_ended *ended)
 {
 	struct failure_context context = call_context(stream->call);
 
+	if (!ended->timed_out)
+		audit_exec_end(TAKE(stream->audit), stream->pid, ended, NULL);
 	if (ended->timed_out)
 		end_timed_out(stream);
 	else if (put_event(stream, process_event_end(ended, &context)) < 0)
@@ -185,6 +191,7 @@ static void on_running(struct stream *stream, const struct guest_event *event)
 	switch (event->kind) {
 	case GUEST_EVENT_DATA:
 		stream->n_bytes += event->data.size;
+		audit_exec_data(stream->audit, &event->data);
 		if (event->data.size > 0 || event->data.lost > 0)
 			r = put_event(stream, process_event_data(&event->data));
 		break;
@@ -408,6 +415,7 @@ static int start(struct stream *stream, const struct process_start *request, str
 	trace_format(&stream->call->trace, traceparent);
 	options.user = user;
 	options.timeout_ms = stream->timeout_ms;
+	stream->audit = audit_exec_begin(gateway_audit(stream->call->gateway), stream->call, request, user);
 	return guest_start_append(guest_link_out(stream->link), request, &options, reterr);
 }
 

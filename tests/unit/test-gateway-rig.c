@@ -460,6 +460,8 @@ void rig_init(struct rig *rig)
 	free(rig->options.run);
 	rig->options.run = strdup(rig->run);
 	rig->options.port = 0;
+	free(rig->options.audit_directory);
+	ck_assert_int_ge(asprintf(&rig->options.audit_directory, "%s/audit", rig->run), 0);
 	rig->base = event_base_new();
 	rig->listen_fd = unix_listen(rig->vsock, SOCK_STREAM, 0600, 128);
 	ck_assert_int_ge(rig->listen_fd, 0);

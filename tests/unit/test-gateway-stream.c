@@ -16,6 +16,8 @@
 #include "lib/suite.h"
 #include "wire/base64.h"
 #include "pb/node.pb-c.h"
+#include "gateway/audit.h"
+#include "gateway/call.h"
 #include "unit/test-gateway-rig.h"
 
 static struct rig rig;
@@ -439,6 +441,187 @@ START_TEST(test_newest_agent_wins)
 }
 END_TEST
 
+/* ---- the node's audit log ---- */
+
+#define SECRET "{\"process\":{\"cmd\":\"echo\",\"args\":[\"canary-word\"],\"cwd\":\"/canary-dir\",\"envs\":{\"NAME\":\"canary-value\"}}}"
+
+/* The lines of GET /croft/audit for RIG_SANDBOX, its last line the end. */
+static json_t *audited(void)
+{
+	struct reply *reply = rig_ask(&rig, &(struct ask){ .method = "GET", .path = "/croft/audit", .sandbox = RIG_SANDBOX,
+		.port = "49983", .token = RIG_TOKEN });
+	json_t *lines = json_array();
+	CLEANUP_FREE char *text = strndup((const char *) buf_peek(&reply->body), buf_size(&reply->body));
+
+	ck_assert_int_eq(reply->status, 200);
+	for (char *at = text, *line; (line = strsep(&at, "\n")) && *line;) {
+		json_t *json = json_loads(line, 0, NULL);
+
+		ck_assert_msg(json, "%s", line);
+		(void) json_array_append_new(lines, json);
+	}
+	reply_free(reply);
+	return lines;
+}
+
+static const char *member(const json_t *lines, size_t i, const char *name)
+{
+	const char *text = json_string_value(json_object_get(json_array_get(lines, i), name));
+
+	return text ? text : "";
+}
+
+static void hash_of(const void *data, size_t size, char ret[static 65])
+{
+	unsigned char digest[32];
+
+	ck_assert_int_eq(EVP_Digest(data, size, digest, NULL, EVP_sha256(), NULL), 1);
+	for (size_t i = 0; i < sizeof(digest); i++)
+		(void) snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+}
+
+START_TEST(test_commands_are_audited)
+{
+	static const char command[] = "echo\0canary-word";
+	struct reply *reply = rig_stream(&rig, "Start", SECRET, NULL), *other;
+	char hash[65];
+	size_t size;
+	CLEANUP_FREE uint8_t *out = reply_output(reply, "stdout", &size);
+	json_t *lines, *output;
+
+	lines = audited();
+	ck_assert_uint_eq(json_array_size(lines), 3);
+	ck_assert_str_eq(member(lines, 0, "kind"), "command");
+	ck_assert_str_eq(member(lines, 0, "cwd"), "/canary-dir");
+	ck_assert_str_eq(json_string_value(json_array_get(json_object_get(json_array_get(lines, 0), "command"), 1)), "canary-word");
+	ck_assert_str_eq(json_string_value(json_array_get(json_object_get(json_array_get(lines, 0), "environment"), 0)), "NAME");
+	hash_of(command, sizeof(command), hash);
+	ck_assert_str_eq(member(lines, 0, "command_sha256"), hash);
+	ck_assert_str_eq(member(lines, 1, "kind"), "ended");
+	ck_assert_str_eq(member(lines, 1, "span"), member(lines, 0, "span"));
+	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(lines, 1), "exit")), 0);
+	output = json_object_get(json_array_get(lines, 1), "stdout");
+	hash_of(out, size, hash);
+	ck_assert_uint_gt(size, 0);
+	ck_assert_int_eq(json_integer_value(json_object_get(output, "size")), (json_int_t) size);
+	ck_assert_str_eq(json_string_value(json_object_get(output, "sha256")), hash);
+	ck_assert_uint_eq(json_string_length(json_object_get(output, "head")), size);
+	output = json_object_get(json_array_get(lines, 1), "pty");
+	ck_assert_ptr_nonnull(json_object_get(output, "head_base64")); /* it has a NUL */
+	output = json_object_get(json_array_get(lines, 1), "stderr");
+	ck_assert_str_eq(json_string_value(json_object_get(output, "head")), "err");
+	ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(json_array_get(lines, 2), "end"), "entries")), 2);
+	json_decref(lines);
+	reply_free(reply);
+	/* nobody without its token, and no other sandbox's */
+	other = rig_ask(&rig, &(struct ask){ .method = "GET", .path = "/croft/audit", .sandbox = RIG_SANDBOX, .port = "49983",
+		.token = "another's" });
+	ck_assert_int_eq(other->status, 401);
+	reply_free(other);
+	rig_set_route(&rig, RIG_GONE, rig.vsock, RIG_TOKEN, true);
+	other = rig_ask(&rig, &(struct ask){ .method = "GET", .path = "/croft/audit", .sandbox = RIG_GONE, .port = "49983", .token = RIG_TOKEN });
+	ck_assert_int_eq(other->status, 200);
+	ck_assert_ptr_null(memmem(buf_peek(&other->body), buf_size(&other->body), "canary", 6));
+	reply_free(other);
+}
+END_TEST
+
+/* 10 MB: the digest is of all of it, the log has the first. One that failed, one killed, one whose client left. */
+START_TEST(test_audit_is_bounded_and_says_each_end)
+{
+	json_t *lines, *output;
+	struct reply *left;
+	char hash[65];
+	uint8_t *big = malloc(RIG_BIG);
+
+	ck_assert_ptr_nonnull(big);
+	for (size_t i = 0; i < RIG_BIG; i++)
+		big[i] = rig_big_byte(i);
+	hash_of(big, RIG_BIG, hash);
+	free(big);
+	reply_free(rig_stream(&rig, "Start", BIG, NULL));
+	reply_free(rig_stream(&rig, "Start", "{\"process\":{\"cmd\":\"exit7\"}}", NULL));
+	reply_free(rig_stream(&rig, "Start", "{\"process\":{\"cmd\":\"notfound\"}}", NULL));
+	left = rig_stream_start(&rig, "Start", SLEEP, NULL);
+	rig_until(&rig, reply_frames(left) >= 1);
+	reply_free(left);
+	rig_until(&rig, rig.n_open == 0);
+	lines = audited();
+	ck_assert_uint_eq(json_array_size(lines), 9);
+	output = json_object_get(json_array_get(lines, 1), "stdout");
+	ck_assert_int_eq(json_integer_value(json_object_get(output, "size")), RIG_BIG);
+	ck_assert_str_eq(json_string_value(json_object_get(output, "sha256")), hash);
+	ck_assert_uint_eq(json_string_length(json_object_get(output, "head_base64")), (4096 + 2) / 3 * 4);
+	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(lines, 3), "exit")), 7);
+	ck_assert_uint_gt(strlen(member(lines, 5, "code")), 0);
+	ck_assert(json_is_true(json_object_get(json_array_get(lines, 7), "left")));
+	json_decref(lines);
+}
+END_TEST
+
+/* What the agent saw is in the log too; what it may tell the scheduler are ids, digests, sizes, exit status. */
+START_TEST(test_what_of_the_audit_leaves)
+{
+	char entry[] = "{\"kind\":\"denied\",\"sandbox\":\"" RIG_SANDBOX "\",\"address\":\"192.0.2.1\"}", none[] = "{\"kind\":1}";
+	char *entries[] = { entry, none };
+	Croft__GatewayUpdate update;
+	Croft__GatewayAck *ack;
+	uint8_t bytes[8192];
+	json_t *lines;
+	size_t size;
+	int fd = agent_connect();
+
+	reply_free(rig_stream(&rig, "Start", SECRET, NULL));
+	croft__gateway_update__init(&update);
+	update.takes_calls = true;
+	update.n_audit = ARRAY_LEN(entries);
+	update.audit = entries;
+	agent_send(fd, &update);
+	ack = read_calls(fd);
+	ck_assert_uint_eq(ack->calls->n_audited, 1);
+	ck_assert_str_eq(ack->calls->audited[0]->name, "audit");
+	ck_assert_str_eq(ack->calls->audited[0]->sandbox, RIG_SANDBOX);
+	size = croft__node_event__pack(ack->calls->audited[0], bytes);
+	ck_assert_ptr_nonnull(memmem(bytes, size, "command_sha256", 14));
+	ck_assert_ptr_nonnull(memmem(bytes, size, "stdout_sha256", 13));
+	ck_assert_ptr_null(memmem(bytes, size, "canary", 6));
+	croft__gateway_ack__free_unpacked(ack, NULL);
+	lines = audited();
+	ck_assert_uint_eq(json_array_size(lines), 4);
+	ck_assert_str_eq(member(lines, 2, "address"), "192.0.2.1");
+	json_decref(lines);
+	close(fd);
+}
+END_TEST
+
+START_TEST(test_audit_full_tells_commands)
+{
+	const char *args[] = { "canary" };
+	struct gateway_options options = rig.options;
+	const struct process_start start = { .cmd = "echo", .args = args, .n_args = 1, .cwd = "" };
+	const struct call call = { .sandbox = RIG_SANDBOX };
+	static const char *const levels[] = { "digests", "full" };
+
+	for (size_t i = 0; i < ARRAY_LEN(levels); i++) {
+		char level[8];
+		struct audit_told told;
+		struct audit *audit;
+		bool is_told = false;
+
+		(void) snprintf(level, sizeof(level), "%s", levels[i]);
+		options.audit = level;
+		ck_assert_int_eq(audit_new(&audit, &options, NULL), 0);
+		audit_exec_end(audit_exec_begin(audit, &call, &start, "root"), 5, &(struct guest_ended){ .exited = true, .exit_code = 3 }, NULL);
+		ck_assert(audit_take_told(audit, &told));
+		ck_assert(!audit_take_told(audit, &(struct audit_told){ .n_fields = 0 }));
+		for (size_t j = 0; j < told.n_fields; j++)
+			is_told = is_told || !strcmp(told.fields[j].value, "echo canary");
+		ck_assert_int_eq(is_told, i == 1);
+		audit_free(audit);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("gateway-stream");
@@ -462,6 +645,10 @@ int main(void)
 	tcase_add_test(tc, test_agent_is_told_of_calls);
 	tcase_add_loop_test(tc, test_agent_that_sends_nonsense, 0, ARRAY_LEN(nonsense));
 	tcase_add_test(tc, test_newest_agent_wins);
+	tcase_add_test(tc, test_commands_are_audited);
+	tcase_add_test(tc, test_audit_is_bounded_and_says_each_end);
+	tcase_add_test(tc, test_what_of_the_audit_leaves);
+	tcase_add_test(tc, test_audit_full_tells_commands);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);
 }
