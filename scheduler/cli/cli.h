@@ -62,6 +62,7 @@ int sandbox_pause(struct cli *cli, const struct command *command, int argc, char
 int sandbox_resume(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_snapshot(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_fork(struct cli *cli, const struct command *command, int argc, char **argv);
+int sandbox_audit(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_diff(struct cli *cli, const struct command *command, int argc, char **argv);
 int sandbox_stages(struct cli *cli, const struct command *command, int argc, char **argv);
 int capacity(struct cli *cli, const struct command *command, int argc, char **argv);

@@ -168,6 +168,7 @@ const struct command commands_sandbox[] = {
 		"Make sandboxes that go on from this moment of a running one, which goes on too; prints their ids.", sandbox_fork, NULL },
 	{ "sandbox kill", "ID...", "End sandboxes.", sandbox_kill, NULL },
 	{ "sandbox rm", "ID...", NULL, sandbox_kill, NULL },
+	{ "sandbox audit", "ID", "Show what ran in a running sandbox and what became of it: commands, files, connections, packages, output.", sandbox_audit, NULL },
 	{ "sandbox diff", "ID", "List the files that a running sandbox added (A), changed (C) and deleted (D), as its guest says it.", sandbox_diff, NULL },
 	{ "sandbox stages", "ID", "Show the stages of a sandbox's start with their times.", sandbox_stages, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },

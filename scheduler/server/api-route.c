@@ -69,6 +69,13 @@ const struct api_route api_routes[] = {
 		"looked at in 2 minutes, `added changed deleted`, `source`: \"guest\"}}, or an error as of every path; without a last line the answer was cut off. "
 		"A file that was opened for writing is changed, and a folder that was deleted is one line. 404; 501 UNSUPPORTED from a sandbox that began with an older croft; 502 and 503 as of relayed requests; 503 SANDBOX_NOT_READY while "
 		"it is paused" },
+	{ "GET", "/v1/sandboxes/{id}/audit", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_sandbox_audit,
+		"What ran in a running sandbox and what became of it, from its node's own audit log, which stays there.", "",
+		"200 `application/x-ndjson`, passed on from the node as it comes: a line for each entry, the oldest first: {`seq when prev hash kind sandbox` and what "
+		"the kind has: `command` (`command` (a list), `command_is_cut command_sha256 user cwd environment` (names alone) `trace span`), `ended` (`span pid took_ms`, "
+		"`exit`, `signal`, `code` or `left`, `stdout` and `stderr`: {`size sha256`, `head` or `head_base64`}), `setup` and `setup-ended`, `connections` (the "
+		"counters of its network so far), `denied` (`address protocol port packets`)}, and a last one {`end`: {`entries`, `source`: \"node\"}}; without it the answer was "
+		"cut off. 404; 502 and 503 as of relayed requests" },
 	{ "DELETE", "/sandboxes/{id}", BY_USERS, SCOPE_TENANT, API_NO_BODY, api_sandbox_delete,
 		"Ends a sandbox (E2B).", "", "204 when it is recorded; 404 when there is none, or when it is stopping already" },
 	{ "DELETE", "/v1/sandboxes/{id}", BY_USERS, SCOPE_REACH, API_NO_BODY, api_sandbox_delete_v1,

@@ -132,16 +132,26 @@ void api_sandbox_get_v1(struct api_request *req)
 	sandbox_record_deinit(&record);
 }
 
-/* The names of its files are its tenant's: no operator's key of another, and no telemetry, has them. */
-void api_sandbox_diff(struct api_request *req)
+/* The names of its files and its command lines are its tenant's: no operator's key of another, and no telemetry, has them. */
+static void ask_node(struct api_request *req, const char *path)
 {
 	struct sandbox_record record;
 	struct fleet_sandbox_view view;
 
 	if (api_sandbox_find(req, req->params[0], &record, &view) < 0)
 		return;
-	relay_ask(req->server->relay, req, record.id, "/croft/diff", record.spec->access_token);
+	relay_ask(req->server->relay, req, record.id, path, record.spec->access_token);
 	sandbox_record_deinit(&record);
+}
+
+void api_sandbox_diff(struct api_request *req)
+{
+	ask_node(req, "/croft/diff");
+}
+
+void api_sandbox_audit(struct api_request *req)
+{
+	ask_node(req, "/croft/audit");
 }
 
 /* ---- list ---- */

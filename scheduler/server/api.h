@@ -227,6 +227,7 @@ void api_sandbox_list(struct api_request *req);
 void api_sandbox_list_v1(struct api_request *req);
 void api_sandbox_get(struct api_request *req);
 void api_sandbox_get_v1(struct api_request *req);
+void api_sandbox_audit(struct api_request *req);
 void api_sandbox_diff(struct api_request *req);
 void api_sandbox_delete(struct api_request *req);
 void api_sandbox_delete_v1(struct api_request *req);

@@ -3,6 +3,7 @@
 with a uid and a control group of its own; a guest is on the network, with an internet of the test's own in a network
 namespace. Users, groups, processes and links are asked of the kernel."""
 import base64
+import hashlib
 import os
 import pathlib
 import subprocess
@@ -232,6 +233,20 @@ class Network(unittest.TestCase):
         self.assertNotEqual(self.fetch(f"{mark['name']}.example.test", 5).returncode, 0)
         failure = self.stack.failed_create("--setup", f"echo {mark['setup']}; echo {mark['setup']} >&2; exit 3")
         self.assertEqual(failure["code"], "SETUP_FAILED")
+        # the node's own log has it, and a client's own call brings it
+        audit = self.stack.cli_json("sandbox", "audit", self.sandbox)
+        ran = [c for c in audit["commands"] if mark["command"] in c["command"][-1]]
+        self.assertEqual([c["exit"] for c in ran], [1], audit["commands"])
+        told = [o for o in audit["output"] if mark["command"] in o["command"][-1]][0]["stdout"]
+        said = f"{mark['output']}\n".encode()
+        self.assertEqual((told["size"], told["sha256"], told["head"]), (len(said), hashlib.sha256(said).hexdigest(), said.decode()))
+        self.assertIn(f"/tmp/{mark['file']}", [f.get("path") for f in audit["files"]])
+        logged = b"".join(p.read_bytes() for p in (self.node.run / "audit").glob("*.log"))
+        for what in ("command", "output", "setup"):
+            self.assertIn(mark[what].encode(), logged)
+        self.assertNotIn(mark["environment"].encode(), logged)
+        verified = subprocess.run([self.stack.bin / "croft-node", "audit", "verify", "--run", self.node.run], capture_output=True, check=False)
+        self.assertEqual(verified.returncode, 0, verified.stderr)
         other = self.stack.create()
         self.stack.cli("sandbox", "exec", other, "--", "sh", "-c",
                        f"echo \"<0>{mark['panic']}\" >/dev/kmsg; echo c >/proc/sysrq-trigger", timeout=60 * PATIENCE)

@@ -343,12 +343,13 @@ START_TEST(without_auto_resume_a_call_says_what_to_do)
 }
 END_TEST
 
-static void expect_diff(struct rig *rig, const char *key, const char *id, int status, const char *part)
+static void expect_of_node(struct rig *rig, const char *what, const char *key, const char *id, int status, const char *part)
 {
 	struct answer answer;
-	char path[96];
+	char pattern[64], path[96];
 
-	rig_path(path, sizeof(path), "/v1/sandboxes/*/diff", id);
+	(void)snprintf(pattern, sizeof(pattern), "/v1/sandboxes/*/%s", what);
+	rig_path(path, sizeof(path), pattern, id);
 	(void)rig_start_call(rig, "GET", path, key, NULL, 0, NULL, 0, &answer);
 	loop_until(rig->base, &answer.done);
 	ck_assert_msg(answer.status == status, "%d %s", answer.status, answer.body);
@@ -361,20 +362,22 @@ START_TEST(what_changed_is_asked_of_the_node)
 {
 	struct rig rig;
 	struct fake_node node;
-	char id[ID_SIZE], token[128];
+	const char *what = _i ? "audit" : "diff";
+	char id[ID_SIZE], token[128], asked[64];
 
 	open_all(&rig, &node, "{\"secure\":true,\"autoPause\":true,\"autoResume\":{\"enabled\":true}}", id);
 	token_of(&rig, id, token, sizeof(token));
 	node.reply = "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nContent-Length: 11\r\nConnection: close\r\n\r\n{\"end\":{}}\n";
-	expect_diff(&rig, rig.keys.tenant, id, 200, "{\"end\":{}}\n");
-	ck_assert_ptr_nonnull(strstr(node.request, "GET /croft/diff HTTP/1.1\r\n"));
+	expect_of_node(&rig, what, rig.keys.tenant, id, 200, "{\"end\":{}}\n");
+	(void)snprintf(asked, sizeof(asked), "GET /croft/%s HTTP/1.1\r\n", what);
+	ck_assert_ptr_nonnull(strstr(node.request, asked));
 	ck_assert_ptr_nonnull(strstr(node.request, token));
 	ck_assert_ptr_null(strstr(node.request, rig.keys.tenant)); /* our key is no node's business */
-	expect_diff(&rig, rig.stranger, id, 404, "SANDBOX_NOT_FOUND");
-	expect_diff(&rig, rig.keys.tenant, "aaaaaaaaaaaaaaaaaaaa", 404, "SANDBOX_NOT_FOUND");
+	expect_of_node(&rig, what, rig.stranger, id, 404, "SANDBOX_NOT_FOUND");
+	expect_of_node(&rig, what, rig.keys.tenant, "aaaaaaaaaaaaaaaaaaaa", 404, "SANDBOX_NOT_FOUND");
 	/* to look at it is no reason to wake it */
 	ck_assert_int_eq(post(&rig, "/sandboxes/*/pause", id, "{}"), 204);
-	expect_diff(&rig, rig.keys.tenant, id, 503, "SANDBOX_NOT_READY");
+	expect_of_node(&rig, what, rig.keys.tenant, id, 503, "SANDBOX_NOT_READY");
 	expect_state(&rig, id, "paused");
 	ck_assert_uint_eq(node.resumes, 0);
 	close_all(&rig, &node);

@@ -215,6 +215,20 @@ static void answer_diff(struct http_request *req, const char *state)
 	ck_assert_int_eq(http_respond(req, 200, "application/x-ndjson", NULL, 0, text, (size_t) n), 0);
 }
 
+static void answer_audit(struct http_request *req, const char *state)
+{
+	static const char text[] =
+		"{\"kind\":\"setup\",\"when\":\"w0\",\"command\":\"make x\"}\n{\"kind\":\"setup-ended\",\"exit\":0,\"tail\":\"t\"}\n"
+		"{\"kind\":\"command\",\"when\":\"w1\",\"span\":\"s1\",\"command\":[\"sh\",\"-c\",\"\\u001b[2J\"],\"user\":\"u\",\"cwd\":\"/\"}\n"
+		"{\"kind\":\"command\",\"when\":\"w2\",\"span\":\"s2\",\"command\":[\"sleep\"]}\n"
+		"{\"kind\":\"ended\",\"span\":\"s1\",\"exit\":7,\"stdout\":{\"size\":3,\"sha256\":\"abc\"},\"stderr\":{\"size\":0,\"sha256\":\"def\"}}\n"
+		"{\"kind\":\"denied\",\"address\":\"192.0.2.7\",\"protocol\":\"tcp\",\"port\":80,\"packets\":4}\n"
+		"{\"kind\":\"connections\",\"sent_packets\":1}\n{\"kind\":\"connections\",\"sent_packets\":9,\"sent_bytes\":99,\"denied_packets\":4}\n"
+		"{\"end\":{\"entries\":8}}\n";
+
+	ck_assert_int_eq(http_respond(req, 200, "application/x-ndjson", NULL, 0, text, sizeof(text) - 1 - (!strcmp(state, "cut") ? 23 : 0)), 0);
+}
+
 static void answer(struct http_request *req, const char *body)
 {
 	const char *method = http_method(req), *path = http_path(req);
@@ -280,6 +294,8 @@ static void answer(struct http_request *req, const char *body)
 			"\"now\":{\"placed\":4,\"refused\":2,\"standing_refused\":0,\"first_refused\":\"2026-11-03T00:00:00.000Z\",\"by\":{\"cpu\":2},\"peak\":{\"sandboxes\":4}},"
 			"\"if\":{\"placed\":6,\"refused\":0,\"standing_refused\":0,\"by\":{},\"peak\":{\"sandboxes\":6}}}},{\"pool\":\"us\",\"forecast\":{"
 			"\"verdict\":\"none\"}},{\"pool\":\"ap\",\"forecast\":{\"verdict\":\"too_short\"}}]}"), 0);
+	else if (!strcmp(path, "/v1/sandboxes/" ID "/audit"))
+		answer_audit(req, poll_state);
 	else if (!strcmp(path, "/v1/sandboxes/" ID "/diff"))
 		answer_diff(req, poll_state);
 	else if (!strcmp(path, "/v1/stages"))
@@ -660,6 +676,16 @@ static const struct {
 	{ "sandbox diff -o json " ID, "cut", 1, "], \"end\": {\"complete\":false}}\n", "{\"code\":", NULL },
 	{ "sandbox diff " ID, "broken", 1, "C /etc/hosts", "GUEST_UNREACHABLE", NULL },
 	{ "sandbox diff " ID, "nonsense", 1, NULL, "API_PROTOCOL", NULL },
+	{ "sandbox audit " ID, "running", 0, "Commands: 3\n  w0  exit 0    make x\n  w1  exit 7    sh -c ?[2J\n  w2  no end yet  sleep\nFiles: 3\n  A /new", NULL,
+		"GET /v1/sandboxes/" ID "/audit " },
+	{ "sandbox audit " ID, "running", 0, "Connections: 9 packets out (99 bytes), 0 in (0 bytes), 4 denied\n  denied 192.0.2.7 tcp port 80, 4 packets\n"
+		"Packages: 0\n", NULL, "GET /v1/sandboxes/" ID "/diff " },
+	{ "sandbox audit " ID, "running", 0, "Output: of 2 commands\n  stdout 3 bytes sha256:abc  sh -c ?[2J\n", NULL, NULL },
+	{ "sandbox audit -o json " ID, "running", 0, "\"complete\": true", NULL, NULL },
+	{ "sandbox audit " ID, "more", 0, "Files: 3", "there is more than this", NULL },
+	{ "sandbox audit " ID, "cut", 1, NULL, "API_PROTOCOL", NULL },
+	{ "sandbox audit " ID, "broken", 1, NULL, "GUEST_UNREACHABLE", NULL },
+	{ "sandbox audit nonsense", "running", 3, NULL, "SANDBOX_NOT_FOUND", NULL },
 	{ "sandbox diff nonsense", "running", 3, NULL, "SANDBOX_NOT_FOUND", NULL },
 	{ "sandbox diff", "running", 2, NULL, "one argument", NULL },
 	{ "stages", "running", 0, "vmm    3         1       0      2        0.6667   0.2077 to 0.9385  12 ms  1500 ms  1500 ms", NULL,
