@@ -182,6 +182,8 @@ START_TEST(disk_full)
 	struct audit_log *log;
 	char path[PATH_MAX];
 	struct stat st;
+	json_t *entries[5];
+	int n_refused, r;
 
 	(void)signal(SIGXFSZ, SIG_IGN);
 	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -192,13 +194,21 @@ START_TEST(disk_full)
 		file_path(path);
 		ck_assert_int_eq(stat(path, &st), 0);
 		limit = (struct rlimit){ (rlim_t)st.st_size + room, before.rlim_max };
-		ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-		for (int i = 1; i <= 5; i++)
-			ck_assert_int_lt(add(log, ONE, i, T0), 0);
+		for (int i = 0; i < 5; i++)
+			entries[i] = entry_of(ONE, i + 1);
+		n_refused = 0; /* check writes a file as well: nothing is asserted while the limit holds */
+		r = setrlimit(RLIMIT_FSIZE, &limit);
+		for (int i = 0; i < 5; i++) {
+			struct err err = ERR_NULL;
+
+			n_refused += audit_log_append(log, entries[i], T0, &err) < 0 && err.code == FAIL_NODE_AUDIT_UNWRITTEN;
+		}
+		ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+		ck_assert_int_eq(r, 0);
+		ck_assert_int_eq(n_refused, 5);
 		ck_assert_uint_eq(audit_log_lost(log), 5);
 		ck_assert_int_eq(verify(&verdict), FAIL_NONE);
 		ck_assert_uint_eq(verdict.head.seq, 1);
-		ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
 		ck_assert_int_eq(add(log, ONE, 6, T0), 0);
 		audit_log_close(log);
 		ck_assert_int_eq(verify(&verdict), FAIL_NONE);

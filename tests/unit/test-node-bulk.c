@@ -12,6 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "agent/routes.h"
 #include "agent/sandbox.h"
 #include "agent/worker.h"
 #include "base/fd.h"
@@ -46,6 +47,8 @@ static void done_hang(void *arg, bool ran)
 
 static void setup(void)
 {
+	char gateway[sizeof(dir) + 16];
+
 	(void)snprintf(dir, sizeof(dir), "/tmp/croft-bulk.XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(dir));
 	ck_assert_int_eq(pipe(hold), 0);
@@ -57,6 +60,8 @@ static void setup(void)
 	agent.post_event = evtimer_new(agent.base, on_post, NULL);
 	ck_assert_int_eq(worker_new(&agent.worker, agent.base, 4, NULL), 0);
 	ck_assert_int_eq(worker_new(&agent.bulk, agent.base, 1, NULL), 0);
+	(void)snprintf(gateway, sizeof(gateway), "%s/gateway", dir); /* where nobody listens */
+	ck_assert_int_eq(routes_new(&agent.routes, agent.base, gateway, NULL, &agent, NULL), 0);
 }
 
 static void teardown(void)
@@ -66,6 +71,7 @@ static void teardown(void)
 	worker_free(agent.worker);
 	worker_free(agent.bulk);
 	sandbox_free_all(&agent);
+	routes_free(agent.routes);
 	while ((post = STAILQ_FIRST(&agent.posts))) {
 		STAILQ_REMOVE_HEAD(&agent.posts, link);
 		free(post);
