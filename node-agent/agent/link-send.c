@@ -64,6 +64,7 @@ bool link_send_hello(struct link *link, const struct hello *hello)
 
 	(void)snprintf(full.server_key, sizeof(full.server_key), "%s", link->used_key);
 	(void)snprintf(full.next_key, sizeof(full.next_key), "%s", link->agent->identity.scheduler.next_key);
+	full.realtime_us = clock_realtime_usec();
 	return SEND_ENCODED(link, hello_encode(&full), HELLO, hello, NULL);
 }
 
@@ -113,6 +114,18 @@ bool link_send_refused(struct link *link, const struct err *err)
 	sent = link_send(link, &envelope, NULL);
 	protobuf_c_message_free_unpacked(&refused.failure->base, NULL);
 	return sent;
+}
+
+bool link_send_clock(struct link *link, uint64_t number)
+{
+	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope);
+	Croft__ClockPong pong = MESSAGE(Croft__ClockPong, croft__clock_pong);
+
+	pong.number = number;
+	pong.realtime_us = clock_realtime_usec();
+	envelope.body_case = CROFT__ENVELOPE__BODY_CLOCK_PONG;
+	envelope.clock_pong = &pong;
+	return link_send(link, &envelope, NULL);
 }
 
 bool link_send_upgrade_result(struct link *link, const char *operation, const struct err *failure)

@@ -365,6 +365,17 @@ static int on_upgrade_offer(void *call, const struct envelope_head *head, const 
 	return is_stale(link, head) ? 0 : upgrade_offered(link->agent, envelope->upgrade_offer, reterr);
 }
 
+static int on_clock_ping(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
+	struct err *reterr)
+{
+	struct link *link = call;
+
+	(void)reterr;
+	if (!is_stale(link, head))
+		(void)link_send_clock(link, envelope->clock_ping->number);
+	return 0;
+}
+
 static int on_stream(void *call, const struct envelope_head *head, const Croft__Envelope *envelope,
 	struct err *reterr)
 {
@@ -413,6 +424,7 @@ static const struct dispatch_row rows[] = {
 	ROW(TELEMETRY_ACK, WELCOMED,     SMALL, on_telemetry_ack),
 	ROW(IMAGE_CHUNK,   WELCOMED,     LANE,  on_image_chunk),
 	ROW(UPGRADE_OFFER, WELCOMED,     SMALL, on_upgrade_offer),
+	ROW(CLOCK_PING,    WELCOMED,     SMALL, on_clock_ping),
 	ROW(STREAM_OPEN,   WELCOMED,     SMALL, on_stream),
 	ROW(STREAM_DATA,   WELCOMED,     LANE,  on_stream),
 	ROW(STREAM_CREDIT, WELCOMED,     SMALL, on_stream),

@@ -145,6 +145,7 @@ int hello_decode(const Croft__Hello *message, struct hello *ret, struct err *ret
 		.highest_epoch = message->highest_epoch,
 		.pauses = message->pauses,
 		.snapshots = message->snapshots,
+		.realtime_us = message->realtime_us,
 	};
 	int r;
 

@@ -381,6 +381,7 @@ Croft__Hello *hello_encode(const struct hello *hello)
 	to->highest_epoch = hello->highest_epoch;
 	to->pauses = hello->pauses;
 	to->snapshots = hello->snapshots;
+	to->realtime_us = hello->realtime_us;
 	if (!put_text(&to->instance, hello->instance) || !put_text(&to->machine, hello->machine) ||
 		!put_text(&to->boot_id, hello->boot_id) ||
 		!put_text(&to->hostname, hello->hostname) ||

@@ -162,6 +162,7 @@ struct hello {
 	bool snapshots; /* it knows snapshots, and specs with one */
 	char server_key[LINK_KEY_SIZE]; /* that its link was made with; "": not said */
 	char next_key[LINK_KEY_SIZE];   /* that it has stored */
+	int64_t realtime_us; /* its clock; 0: an agent that does not know ClockPing */
 };
 void hello_deinit(struct hello *hello);
 Croft__Hello *hello_encode(const struct hello *hello);

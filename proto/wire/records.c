@@ -114,6 +114,7 @@ Croft__StageRecord *stage_record_encode(const struct stage_record *record)
 		record->outcome == RESULT_SKIPPED  ? CROFT__OUTCOME__OUTCOME_SKIPPED :
 						     CROFT__OUTCOME__OUTCOME_UNSPECIFIED;
 	to->began_us = record->began_us;
+	to->corrected_us = record->corrected_us;
 	to->took_us = record->took_us;
 	to->attempt = record->attempt;
 	to->n_alike = record->n_alike;
@@ -156,6 +157,7 @@ int stage_record_decode(const Croft__StageRecord *record, struct stage_record *r
 	ret->stage = stage;
 	ret->outcome = outcome;
 	ret->began_us = record->began_us;
+	ret->corrected_us = record->corrected_us;
 	ret->took_us = record->took_us;
 	ret->attempt = record->attempt;
 	ret->n_alike = record->n_alike;

@@ -24,6 +24,7 @@ struct stage_record {
 	enum outcome outcome;
 	char reason[STAGE_REASON_MAX]; /* why it was skipped; of an ok one what was done, where that can differ */
 	int64_t began_us;      /* since the epoch */
+	int64_t corrected_us;  /* that was added to it for its node's clock */
 	int64_t took_us;
 	uint64_t n_alike;      /* calls of a sandbox that this one stands for; 0: itself. took_us is their mean */
 	uint32_t attempt;

@@ -45,6 +45,17 @@ static void print_health(const json_t *health)
 	(void) printf("%-20s from %s to %s: %s\n", "last quarantine", since, until, why);
 }
 
+static void print_clock(const json_t *node)
+{
+	const json_t *offset = json_object_get(node, "clock_offset_ms"), *within = json_object_get(node, "clock_within_ms");
+
+	if (json_is_integer(offset) && json_is_integer(within))
+		(void) printf("%-20s %" JSON_INTEGER_FORMAT ", within %" JSON_INTEGER_FORMAT "\n", "clock_offset_ms", json_integer_value(offset),
+			json_integer_value(within));
+	else
+		(void) printf("%-20s not measured\n", "clock_offset_ms");
+}
+
 static void print_node(const json_t *node)
 {
 	static const char *const members[] = { "id", "pool", "hostname", "machine", "version", "cpuClass", "state", "schedulable",
@@ -54,6 +65,7 @@ static void print_node(const json_t *node)
 	size_t i;
 
 	print_members(node, members, ARRAY_LEN(members));
+	print_clock(node);
 	json_object_foreach(json_object_get(node, "capacity"), name, value)
 		(void) printf("%-20s %" JSON_INTEGER_FORMAT "\n", name, json_integer_value(value));
 	json_object_foreach(json_object_get(node, "kept"), name, value)

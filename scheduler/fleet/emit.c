@@ -122,6 +122,7 @@ static void note_export(
 		.stage = note->stage,
 		.outcome = note->outcome,
 		.began_us = note->began_us,
+		.corrected_us = note->corrected_us,
 		.took_us = note->took_us,
 		.attempt = note->attempt,
 		.generation = note->generation,

@@ -26,6 +26,7 @@ struct note {
 	uint32_t attempt;
 	uint64_t generation;
 	int64_t began_us;
+	int64_t corrected_us; /* of stage_record */
 	int64_t took_us;
 	char node[ID_SIZE];
 	char operation[ID_SIZE];

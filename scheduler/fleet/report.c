@@ -70,13 +70,19 @@ static bool note_exists(const struct sandbox *sandbox, const struct stage_record
 	return false;
 }
 
+/* By what the node said: a report that comes again may find another offset of its clock. Unsigned, for a node may say anything. */
+static bool began_together(const struct note *note, const struct stage_record *stage)
+{
+	return (uint64_t)note->began_us - (uint64_t)note->corrected_us == (uint64_t)stage->began_us - (uint64_t)stage->corrected_us;
+}
+
 /* Of a life's sleeps and of its snapshots the last is kept, as its node does. */
 static void drop_former(struct sandbox *sandbox, const struct stage_record *stage)
 {
 	for (size_t i = 0; i < sandbox->n_notes; i++) {
 		struct note *note = &sandbox->notes[i];
 
-		if (note->stage != stage->stage || note->began_us == stage->began_us)
+		if (note->stage != stage->stage || began_together(note, stage))
 			continue;
 		free(note->failure);
 		memmove(note, note + 1, (sandbox->n_notes - i - 1) * sizeof(*note));

@@ -229,6 +229,7 @@ struct note *fleet_sandbox_note_import(struct sandbox *sandbox, const struct sta
 	note->attempt = from->attempt;
 	note->generation = from->generation;
 	note->began_us = from->began_us;
+	note->corrected_us = from->corrected_us;
 	note->took_us = from->took_us;
 	memcpy(note->node, from->node, sizeof(note->node));
 	memcpy(note->operation, from->operation, sizeof(note->operation));

@@ -233,7 +233,9 @@ const struct api_route api_routes[] = {
 	{ "GET", "/v1/nodes/{id}", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_node_get,
 		"One node.", "",
 		"200 {`id pool hostname machine version cpuClass state schedulable revoked facts health labels joined heard images capacity "
-		"kept space unschedulable telemetry`}; `space`: [{`tenant used_mib`}], what its sandboxes, asleep ones too, and its snapshots "
+		"kept space unschedulable telemetry takes_for clock_offset_ms clock_within_ms`}; `clock_offset_ms`: how far its clock is ahead of this "
+		"one (negative: behind), wrong by at most `clock_within_ms`; null: it is not connected, or was not measured; the times of its records are "
+		"corrected by it; `space`: [{`tenant used_mib`}], what its sandboxes, asleep ones too, and its snapshots "
 		"take on the node's disk (blocks that two files share count twice); `tenant` null: nobody's" },
 	{ "GET", "/v1/nodes/{id}/telemetry", BY_WATCHERS, SCOPE_CUSTOMER, API_NO_BODY, api_node_telemetry,
 		"Telemetry of one node: what was received, and its last records in order.", "query `after`: a sequence number",

@@ -7,6 +7,7 @@
 #include "base/table.h"
 #include "server/link.h"
 #include "server/ops.h"
+#include "telemetry/clock-offset.h"
 #include "wire/dispatch.h"
 
 #define SESSION_USER_SIZE 80
@@ -33,6 +34,7 @@ struct session {
 	const char *id;                  /* within it */
 	int64_t told_usec; /* when HELLO_NEEDED was said last */
 	struct session *older; /* of the same key */
+	struct clock_offset clock;
 	UT_hash_handle by_number, by_user;
 };
 
@@ -48,7 +50,21 @@ struct link {
 	struct event *sweep, *watch;
 };
 
+/* What dispatch() carries to a handler. */
+struct call {
+	struct link *link;
+	struct link_message message;
+};
+
 void link_set_fill(struct link *link); /* link-set.c */
+
+/* link-clock.c; each by the number of a session, which may be gone */
+void link_clock_greeted(struct link *link, uint64_t number, int64_t node_us);
+void link_clock_ask(struct link *link, uint64_t number);
+void link_clock_correct_report(const struct link *link, uint64_t number, struct sandbox_report *report);
+void link_clock_correct_batch(const struct link *link, uint64_t number, const Croft__TelemetryBatch *batch);
+int link_clock_on_pong(void *user, const struct envelope_head *head, const Croft__Envelope *envelope, struct err *reterr);
+
 struct session *link_session(const struct link *link, uint64_t number);
 /* Removes it and tells the fleet. */
 void link_session_gone(struct link *link, struct session *session);

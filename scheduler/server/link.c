@@ -97,8 +97,7 @@ static void limit_sessions(struct link *link, struct session *fresh)
 		link_session_gone(link, oldest);
 }
 
-static struct session *session_for(
-	struct link *link, const struct route *route, const char *user_id)
+static struct session *session_for(struct link *link, const struct route *route, const char *user_id)
 {
 	struct session *session = NULL;
 	const char *colon = strchr(user_id, ':');
@@ -145,8 +144,7 @@ bool link_is_current(struct link *link, const struct link_message *message)
 		return true;
 	session = link_session(link, message->session);
 	if (session && may_tell(session)) {
-		(void)err_set(
-			&err, FAIL_HELLO_NEEDED, ESTALE, "this session has not introduced itself");
+		(void)err_set(&err, FAIL_HELLO_NEEDED, ESTALE, "this session has not introduced itself");
 		link_refuse(link, message->session, &err, 0);
 	}
 	return false;
@@ -164,12 +162,6 @@ void link_refuse_node(struct link *link, const char *node, const struct err *err
 }
 
 /* ---- handlers: node -> scheduler ---- */
-
-/* What dispatch() carries to a handler. */
-struct call {
-	struct link *link;
-	struct link_message message;
-};
 
 static void address(const struct call *call, struct fleet_event *event)
 {
@@ -195,8 +187,7 @@ static int raise_epoch(struct call *call, uint64_t highest, struct ops *ops, str
 	if (highest <= MAX(server->epoch, server->raising))
 		return 0; /* the hello is behind what is on its way to the store, and so is its welcome */
 	if (highest >= EPOCH_MAX)
-		return err_set(reterr, FAIL_FRAME_INVALID, ERANGE,
-			"highest_epoch is no epoch that a scheduler made");
+		return err_set(reterr, FAIL_FRAME_INVALID, ERANGE, "highest_epoch is no epoch that a scheduler made");
 	return lead_raise(server, call->message.id, highest + 1, ops, ret, reterr);
 }
 
@@ -221,6 +212,7 @@ HANDLER(on_hello)
 		*hello.leader.run = '\0';
 	}
 	if (r == 0) {
+		link_clock_greeted(call->link, call->message.session, hello.realtime_us);
 		address(call, &event);
 		shell_step(call->link->server->shell, &event, &ops, raise ? lead_raised : NULL, raise);
 	}
@@ -239,7 +231,9 @@ HANDLER(on_heartbeat)
 	(void)reterr;
 	heartbeat_decode(envelope->heartbeat, &heartbeat);
 	router_is_lazy(call->link->router);
-	return step(call, &event, NULL);
+	(void)step(call, &event, NULL);
+	link_clock_ask(call->link, call->message.session);
+	return 0;
 }
 
 HANDLER(on_inventory)
@@ -257,13 +251,16 @@ HANDLER(on_inventory)
 
 HANDLER(on_report)
 {
+	struct call *call = user;
 	struct sandbox_report report = { .version = 0 };
 	struct fleet_event event = { .type = FLEET_NODE_REPORT, .report = &report };
 	int r = sandbox_report_decode(envelope->report, &report, reterr);
 
 	(void)head;
-	if (r == 0)
-		r = step(user, &event, NULL);
+	if (r == 0) {
+		link_clock_correct_report(call->link, call->message.session, &report);
+		r = step(call, &event, NULL);
+	}
 	sandbox_report_deinit(&report);
 	return r;
 }
@@ -300,9 +297,10 @@ HANDLER(on_telemetry)
 
 	(void)head;
 	(void)reterr;
-	if (link_is_current(call->link, &call->message))
-		telemetry_on_batch(
-			call->link->server->telemetry, &call->message, envelope->telemetry);
+	if (!link_is_current(call->link, &call->message))
+		return 0;
+	link_clock_correct_batch(call->link, call->message.session, envelope->telemetry);
+	telemetry_on_batch(call->link->server->telemetry, &call->message, envelope->telemetry);
 	return 0;
 }
 
@@ -329,8 +327,7 @@ HANDLER(on_image_request)
 	(void)head;
 	(void)reterr;
 	if (link_is_current(call->link, &call->message))
-		images_on_request(
-			call->link->server->images, &call->message, envelope->image_request);
+		images_on_request(call->link->server->images, &call->message, envelope->image_request);
 	return 0;
 }
 
@@ -365,8 +362,8 @@ HANDLER(on_refused)
 	(void)reterr;
 	if (envelope->refused->failure)
 		failure_decode(envelope->refused->failure, &err);
-	log_failure(LOG_LEVEL_WARN, "a node refused a message", &err, "node", call->message.id,
-		"seq", LOG_NUM(envelope->refused->seq), NULL);
+	log_failure(LOG_LEVEL_WARN, "a node refused a message", &err, "node", call->message.id, "seq",
+		LOG_NUM(envelope->refused->seq), NULL);
 	return 0;
 }
 
@@ -394,6 +391,7 @@ static const struct dispatch_row rows[] = {
 	{ BODY(REPORT),         NODE,  DISPATCH_ANY,  256 * KIB, on_report },
 	{ BODY(CAPACITY),       NODE,  DISPATCH_ANY,  512 * KIB, on_capacity },
 	{ BODY(TELEMETRY),      NODE,  DISPATCH_ANY,  128 * KIB, on_telemetry },
+	{ BODY(CLOCK_PONG),     NODE,  DISPATCH_ANY,    1 * KIB, link_clock_on_pong },
 	{ BODY(USAGE),          NODE,  DISPATCH_ANY,  128 * KIB, on_usage },
 	{ BODY(IMAGE_REQUEST),  NODE,  DISPATCH_ANY,    1 * KIB, on_image_request },
 	{ BODY(SNAPSHOT_DROPPED), NODE, DISPATCH_ANY,  1 * KIB, on_snapshot_dropped },
@@ -449,13 +447,11 @@ static void refuse_revoked(struct link *link, struct session *session)
 	link->server->counters.link_revoked++;
 	if (!may_tell(session))
 		return;
-	(void)err_set(
-		&err, FAIL_NODE_REVOKED, EACCES, "the key of node %s was revoked", session->id);
+	(void)err_set(&err, FAIL_NODE_REVOKED, EACCES, "the key of node %s was revoked", session->id);
 	link_refuse(link, session->number, &err, 0);
 }
 
-static void on_message(
-	const struct route *from, const char *user_id, const void *data, size_t size, void *user)
+static void on_message(const struct route *from, const char *user_id, const void *data, size_t size, void *user)
 {
 	struct link *link = user;
 	struct session *session = session_for(link, from, user_id);
@@ -524,11 +520,9 @@ void link_admit_all(struct link *link)
 		}
 		memcpy(after, ids[n - 1], sizeof(after));
 	}
-	for (const struct revoked_entry *entry = link->server->registry.revoked; entry;
-		entry = entry->hh.next)
+	for (const struct revoked_entry *entry = link->server->registry.revoked; entry; entry = entry->hh.next)
 		link_admit_node(link, entry->public_key, entry->node);
-	for (const struct token_entry *token = link->server->registry.tokens; token;
-		token = token->hh.next)
+	for (const struct token_entry *token = link->server->registry.tokens; token; token = token->hh.next)
 		link_admit_token(link, token->public_key, token->id);
 }
 
@@ -611,9 +605,7 @@ int link_new(struct link **ret, struct server *server, struct err *reterr)
 	const struct options *options = server->options;
 	const struct timeval every = { .tv_sec = SWEEP_SEC }, second = { .tv_sec = 1 };
 	char address[256];
-	struct router_config config = {
-		.address = address, .zap_domain = "croft", .keys = server->keys.served
-	};
+	struct router_config config = { .address = address, .zap_domain = "croft", .keys = server->keys.served };
 	struct link *link = calloc(1, sizeof(*link));
 	char local[TUNNEL_LOCAL_SIZE], next[256];
 	int r;
@@ -631,13 +623,11 @@ int link_new(struct link **ret, struct server *server, struct err *reterr)
 	}
 	link->server = server;
 	link->dispatch = (struct dispatch){ .rows = rows, .n_rows = ARRAY_LEN(rows) };
-	(void)snprintf(address, sizeof(address), "tcp://%s:%u", options->link_address,
-		(unsigned int)options->link_port);
+	(void)snprintf(address, sizeof(address), "tcp://%s:%u", options->link_address, (unsigned int)options->link_port);
 	r = zap_new(&link->zap, server->zmq, reterr);
 	if (r == 0) {
 		link_admit_all(link); /* before the first connection */
-		r = router_new(&link->router, server->base, server->zmq, &config, on_message, link,
-			reterr);
+		r = router_new(&link->router, server->base, server->zmq, &config, on_message, link, reterr);
 	}
 	if (r == 0 && options->link_tls_port)
 		r = listen_for_tls(link, local, reterr);
@@ -646,8 +636,7 @@ int link_new(struct link **ret, struct server *server, struct err *reterr)
 	if (r == 0) {
 		link->sweep = event_new(server->base, -1, EV_PERSIST, on_sweep, link);
 		link->watch = event_new(server->base, -1, EV_PERSIST, on_watch, link);
-		r = link->sweep && link->watch && event_add(link->sweep, &every) == 0 &&
-				    event_add(link->watch, &second) == 0
+		r = link->sweep && link->watch && event_add(link->sweep, &every) == 0 && event_add(link->watch, &second) == 0
 			    ? 0
 			    : err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for the link");
 	}

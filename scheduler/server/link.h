@@ -12,6 +12,7 @@
 #include "server/server.h"
 
 struct link;
+struct clock_sample;
 
 #define LINK_REMEMBER_USEC (30 * 24 * 3600 * USEC_PER_SEC)
 
@@ -28,6 +29,9 @@ const char *link_address(const struct link *link); /* as bound: "tcp://127.0.0.1
 void link_admit_all(struct link *link);
 void link_admit_node(struct link *link, const char *public_key, const char *node);
 void link_admit_token(struct link *link, const char *public_key, const char *token);
+
+/* The clock of a session's node, as it was measured; false: it was not. */
+bool link_clock(const struct link *link, uint64_t number, struct clock_sample *ret);
 
 uint64_t link_denied(const struct link *link); /* connections that ZAP refused */
 

@@ -9,9 +9,11 @@
 #include <string.h>
 
 #include "server/api.h"
+#include "server/link.h"
 #include "server/request.h"
 #include "server/shell.h"
 #include "server/telemetry.h"
+#include "telemetry/clock-offset.h"
 #include "wire/json.h"
 
 json_t *view_time(int64_t realtime_us)
@@ -339,6 +341,17 @@ static json_t *space(const struct space_list *list)
 	return array;
 }
 
+/* Whole milliseconds, for a real of JSON has not the digits of an offset of years; `within` covers what was rounded. */
+static void put_clock(json_t *object, const struct server *server, const struct fleet_node_view *view)
+{
+	struct clock_sample clock;
+	const bool is_known = view->session && link_clock(server->link, view->session, &clock);
+	const int64_t half_us = USEC_PER_MSEC / 2;
+
+	(void)json_object_set_new(object, "clock_offset_ms", is_known ? json_integer((clock.ahead_us + (clock.ahead_us < 0 ? -half_us : half_us)) / USEC_PER_MSEC) : json_null());
+	(void)json_object_set_new(object, "clock_within_ms", is_known ? json_integer((clock.within_us + half_us + USEC_PER_MSEC - 1) / USEC_PER_MSEC) : json_null());
+}
+
 json_t *view_node(const struct server *server, const struct fleet_node_view *view)
 {
 	const struct node_record *record = view->record;
@@ -359,6 +372,7 @@ json_t *view_node(const struct server *server, const struct fleet_node_view *vie
 	if (!object)
 		return NULL;
 	kept = fleet_node_keeps(shell_fleet(server->shell), record->id);
+	put_clock(object, server, view);
 	(void)json_object_set_new(object, "takes_for", *view->takes_for ? json_string(view->takes_for) : json_null());
 	(void)json_object_set_new(object, "kept",
 		json_pack("{s:I, s:I}", "paused", (json_int_t)kept.paused, "snapshots", (json_int_t)kept.snapshots));

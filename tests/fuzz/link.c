@@ -164,7 +164,7 @@ static const struct dispatch_row rows[] = { ROW(ENROLL, on_any), ROW(HELLO, on_h
 	ROW(UPDATE, on_update), ROW(NETWORK_UPDATE, on_network_update), ROW(PAUSE, on_pause),
 	ROW(RESUME, on_resume), ROW(SNAPSHOT, on_snapshot), ROW(DROP_SNAPSHOT, on_drop_snapshot),
 	ROW(SNAPSHOT_DROPPED, on_snapshot_dropped), ROW(USAGE, on_usage), ROW(BUDGET_UPDATE, on_budget), ROW(USAGE_ACK, on_any), ROW(UPGRADE_OFFER, on_any),
-	ROW(UPGRADE_RESULT, on_any), ROW(REPORT_ACK, on_report_ack), ROW(DESIRED, on_desired) };
+	ROW(UPGRADE_RESULT, on_any), ROW(CLOCK_PING, on_any), ROW(CLOCK_PONG, on_any), ROW(REPORT_ACK, on_report_ack), ROW(DESIRED, on_desired) };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {

@@ -282,7 +282,7 @@ static void add_stage(struct sandbox_report *report, enum fail_stage stage,
 	memset(record, 0, sizeof(*record));
 	record->stage = stage;
 	record->outcome = failure ? RESULT_FAILED : RESULT_OK;
-	record->began_us = clock_realtime_usec();
+	record->began_us = clock_realtime_usec() + node->ahead_us;
 	record->took_us = node->took_us ? node->took_us[stage] : 1000;
 	if (node->took_us && report->n_stages > 1) { /* one behind the other */
 		const struct stage_record *before = &report->stages[report->n_stages - 2];
@@ -359,6 +359,19 @@ static void take_create(struct fake_node *node, const Croft__Envelope *envelope)
 		return;
 	node_report(node, REPORT_STARTING);
 	node_report(node, err_is_set(&node->start_failure) ? REPORT_ENDED : REPORT_RUNNING);
+}
+
+static void take_ping(struct fake_node *node, const Croft__ClockPing *ping)
+{
+	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
+	Croft__ClockPong pong = MESSAGE(Croft__ClockPong, croft__clock_pong__init);
+
+	node->pings++;
+	pong.number = ping->number;
+	pong.realtime_us = clock_realtime_usec() + node->ahead_us;
+	envelope.body_case = CROFT__ENVELOPE__BODY_CLOCK_PONG;
+	envelope.clock_pong = &pong;
+	node_send(node, &envelope);
 }
 
 static void take_network(struct fake_node *node, const Croft__NetworkUpdate *update)
@@ -596,6 +609,9 @@ static void on_message(const void *data, size_t size, void *user)
 	case CROFT__ENVELOPE__BODY_DESTROY:
 		take_destroy(node, envelope->destroy);
 		break;
+	case CROFT__ENVELOPE__BODY_CLOCK_PING:
+		take_ping(node, envelope->clock_ping);
+		break;
 	case CROFT__ENVELOPE__BODY_TELEMETRY_ACK:
 		node->telemetry_acked = envelope->telemetry_ack->seq;
 		break;
@@ -741,6 +757,7 @@ void node_send_hello(struct fake_node *node)
 	COPY(hello.version, "0.1.0");
 	COPY(hello.cpu_class, "amd-25-1");
 	hello.pauses = !node->is_older;
+	hello.realtime_us = node->has_clock ? clock_realtime_usec() + node->ahead_us : 0;
 	hello.snapshots = !node->is_older;
 	envelope.body_case = CROFT__ENVELOPE__BODY_HELLO;
 	envelope.hello = hello_encode(&hello);

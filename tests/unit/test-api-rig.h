@@ -99,6 +99,9 @@ struct fake_node {
 	uint32_t timeout_s;
 	struct net_policy network;  /* of the last create or change */
 	struct err network_failure; /* what it says to a change */
+	bool has_clock;             /* it says what its clock shows, */
+	int64_t ahead_us;           /* so far ahead of the scheduler's */
+	unsigned int pings;
 	unsigned int network_updates;
 	bool auto_pause;          /* of the last create */
 	bool is_older;            /* it does not say that it can pause */
