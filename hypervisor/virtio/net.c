@@ -153,7 +153,8 @@ static bool pop_first(struct net_device *net, struct chain *ret)
 			return true;
 		queue_push(queue, ret->head, 0);
 	}
-	device_kick(&net->device, NET_QUEUE_RX); /* a driver that adds such without end has its turn like others */
+	if (queue->is_ready) /* one that never was has no entries either, and nothing to come back for */
+		device_kick(&net->device, NET_QUEUE_RX); /* a driver that adds such without end has its turn like others */
 	return false;
 }
 

@@ -768,6 +768,28 @@ START_TEST(config_space)
 }
 END_TEST
 
+/* A driver that never made its receive queue ready gets no frames, and the loop rests all the same. */
+START_TEST(frame_without_a_queue)
+{
+	uint8_t frame[12 + 60];
+	int turns = 0;
+
+	driver_negotiate(&driver, _i == 0 ? 0 : F(MRG_RXBUF));
+	driver_write(&driver, 0x70, 15);
+	step();
+	(void) make_frame(frame, 60, mac, 0, 0);
+	ck_assert_int_eq((int) send(host, frame, sizeof(frame), 0), (int) sizeof(frame));
+	do {
+		struct epoll_event event;
+
+		ck_assert_int_eq(loop_step(&loop, 0), 0);
+		if (epoll_wait(loop.epoll_fd, &event, 1, 0) == 0)
+			break;
+	} while (++turns < 20);
+	ck_assert_int_lt(turns, 20);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
 	Suite *suite = suite_create("vmm-net");
@@ -776,6 +798,7 @@ static Suite *make_suite(void)
 	tcase_add_checked_fixture(tcase, set_up, tear_down);
 	tcase_set_timeout(tcase, 300); /* under TSan, on a busy machine */
 	tcase_add_test(tcase, tx_sizes);
+	tcase_add_loop_test(tcase, frame_without_a_queue, 0, 2);
 	tcase_add_test(tcase, tx_pieces);
 	tcase_add_loop_test(tcase, tx_offload, 0, ARRAY_LEN(tx_offloads));
 	tcase_add_test(tcase, tx_invalid);
