@@ -16,13 +16,16 @@ void link_clock_greeted(struct link *link, uint64_t number, int64_t node_us)
 		clock_offset_greeted(&session->clock, node_us, clock_realtime_usec());
 }
 
-void link_clock_ask(struct link *link, uint64_t number)
+void link_clock_ask(struct link *link, uint64_t number, int64_t node_us)
 {
 	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
 	Croft__ClockPing ping = MESSAGE(Croft__ClockPing, croft__clock_ping__init);
 	struct session *session = link_session(link, number);
 
-	ping.number = session ? clock_offset_ask(&session->clock, clock_monotonic_usec()) : 0;
+	if (session) {
+		clock_offset_heard(&session->clock, node_us, clock_realtime_usec());
+		ping.number = clock_offset_ask(&session->clock, clock_monotonic_usec());
+	}
 	if (ping.number == 0)
 		return;
 	envelope.body_case = CROFT__ENVELOPE__BODY_CLOCK_PING;

@@ -60,7 +60,7 @@ void link_set_fill(struct link *link); /* link-set.c */
 
 /* link-clock.c; each by the number of a session, which may be gone */
 void link_clock_greeted(struct link *link, uint64_t number, int64_t node_us);
-void link_clock_ask(struct link *link, uint64_t number);
+void link_clock_ask(struct link *link, uint64_t number, int64_t node_us);
 void link_clock_correct_report(const struct link *link, uint64_t number, struct sandbox_report *report);
 void link_clock_correct_batch(const struct link *link, uint64_t number, const Croft__TelemetryBatch *batch);
 int link_clock_on_pong(void *user, const struct envelope_head *head, const Croft__Envelope *envelope, struct err *reterr);

@@ -232,7 +232,7 @@ HANDLER(on_heartbeat)
 	heartbeat_decode(envelope->heartbeat, &heartbeat);
 	router_is_lazy(call->link->router);
 	(void)step(call, &event, NULL);
-	link_clock_ask(call->link, call->message.session);
+	link_clock_ask(call->link, call->message.session, heartbeat.realtime_us);
 	return 0;
 }
 

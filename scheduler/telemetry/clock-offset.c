@@ -42,6 +42,14 @@ bool clock_offset_measured(const struct clock_offset *clock, struct clock_sample
 	return clock->n > 0;
 }
 
+void clock_offset_heard(struct clock_offset *clock, int64_t node_us, int64_t real_usec)
+{
+	struct clock_sample best;
+
+	if (is_time(node_us) && clock_offset_measured(clock, &best) && llabs(node_us - real_usec - best.ahead_us) > CLOCK_HELLO_USEC)
+		clock->due_usec = INT64_MIN;
+}
+
 static bool was_set(const struct clock_offset *clock, const struct clock_sample *sample)
 {
 	struct clock_sample best;

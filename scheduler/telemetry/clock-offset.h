@@ -16,7 +16,7 @@
 #define CLOCK_EVERY_USEC (10 * USEC_PER_SEC)     /* from one question to the next; the first CLOCK_FAST come with each heartbeat */
 #define CLOCK_FAST 4u
 #define CLOCK_DRIFT_USEC (20 * USEC_PER_MSEC)    /* more than clocks move apart by themselves while samples are kept */
-#define CLOCK_HELLO_USEC (5 * USEC_PER_SEC)      /* that a hello may have been on its way */
+#define CLOCK_HELLO_USEC (5 * USEC_PER_SEC)      /* that a hello, or a heartbeat, may have been on its way */
 #define CLOCK_MAX_USEC (INT64_C(253402300799) * USEC_PER_SEC) /* the end of the year 9999: no clock says more */
 
 struct clock_sample {
@@ -37,7 +37,9 @@ struct clock_offset {
 
 /* A hello. node_us: what its clock shows; 0: an agent that does not say and knows no question. */
 void clock_offset_greeted(struct clock_offset *clock, int64_t node_us, int64_t real_usec);
-/* With each heartbeat: the number of a question to be sent now, or 0. */
+/* A heartbeat: where its time contradicts what was measured, the next question is due at once. node_us 0: it does not say. */
+void clock_offset_heard(struct clock_offset *clock, int64_t node_us, int64_t real_usec);
+/* With each heartbeat, behind that: the number of a question to be sent now, or 0. */
 uint64_t clock_offset_ask(struct clock_offset *clock, int64_t mono_usec);
 void clock_offset_answered(struct clock_offset *clock, uint64_t number, int64_t node_us, int64_t mono_usec, int64_t real_usec);
 /* false: it was not measured in this session. */

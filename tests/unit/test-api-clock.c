@@ -12,6 +12,7 @@
 #include "lib/suite.h"
 #include "server/message.h"
 #include "server/telemetry.h"
+#include "telemetry/clock-offset.h"
 #include "unit/test-api-rig.h"
 
 #define NEAR_USEC (10 * USEC_PER_SEC) /* of a test on a machine that others use; the clocks are years apart */
@@ -236,6 +237,31 @@ START_TEST(a_report_again_is_the_same)
 }
 END_TEST
 
+/* No hello says so, and the next question would be due ten seconds later: the heartbeat does. */
+START_TEST(a_clock_that_is_set_is_seen)
+{
+	int64_t since_usec, offset_ms = 0;
+
+	open_all(0);
+	for (int i = 0; i < 2000 && node.pings < CLOCK_FAST; i++)
+		loop_for(rig.base, 10);
+	ck_assert_uint_ge(node.pings, CLOCK_FAST);
+	wait_measured();
+	since_usec = clock_monotonic_usec();
+	node.ahead_us = INT64_C(86400) * USEC_PER_SEC;
+	for (int i = 0; i < 2000 && offset_ms < INT64_C(86000) * 1000; i++) {
+		struct answer answer = ask_node();
+
+		offset_ms = json_integer_value(json_object_get(answer.json, "clock_offset_ms"));
+		answer_free(&answer);
+		loop_for(rig.base, 10);
+	}
+	ck_assert_int_ge(offset_ms, INT64_C(86000) * 1000);
+	ck_assert_int_lt(clock_monotonic_usec() - since_usec, CLOCK_EVERY_USEC * 8 / 10);
+	close_all();
+}
+END_TEST
+
 START_TEST(an_older_agent_is_not_asked)
 {
 	struct answer answer;
@@ -265,6 +291,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, records_stand_in_their_time, 0, 3);
 	tcase_add_test(tc, a_report_again_is_the_same);
+	tcase_add_test(tc, a_clock_that_is_set_is_seen);
 	tcase_add_test(tc, an_older_agent_is_not_asked);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);

@@ -778,6 +778,7 @@ static void on_beat(evutil_socket_t fd, short what, void *user)
 	(void)fd;
 	(void)what;
 	beat.schedulable = true;
+	beat.realtime_us = node->has_clock ? clock_realtime_usec() + node->ahead_us : 0;
 	envelope.body_case = CROFT__ENVELOPE__BODY_HEARTBEAT;
 	envelope.heartbeat = &beat;
 	if (node->up)

@@ -137,6 +137,27 @@ START_TEST(questions_are_few)
 }
 END_TEST
 
+/* Of ten seconds until the next question none is waited for where a heartbeat says that the clock was set. */
+START_TEST(a_heartbeat_tells_of_a_step)
+{
+	for (size_t i = 0; i < ARRAY_LEN(shown); i++) {
+		struct world world = { .rng = rng_seeded(1), .mono = 1000, .ahead = shown[i] };
+
+		clock_offset_greeted(&world.clock, node_of(&world), NOW + world.mono);
+		run(&world, 12);
+		ck_assert_uint_eq(clock_offset_ask(&world.clock, world.mono), 0);
+		clock_offset_heard(&world.clock, node_of(&world) - 2 * USEC_PER_SEC, NOW + world.mono); /* two seconds under way */
+		clock_offset_heard(&world.clock, 0, NOW + world.mono);
+		clock_offset_heard(&world.clock, INT64_MIN, NOW + world.mono);
+		clock_offset_heard(&world.clock, INT64_MAX, NOW + world.mono);
+		ck_assert_uint_eq(clock_offset_ask(&world.clock, world.mono), 0);
+		world.ahead += 30 * USEC_PER_SEC;
+		clock_offset_heard(&world.clock, node_of(&world), NOW + world.mono);
+		ck_assert_uint_ne(clock_offset_ask(&world.clock, world.mono), 0);
+	}
+}
+END_TEST
+
 START_TEST(a_liar_overflows_nothing)
 {
 	static const int64_t lies[] = { INT64_MIN, INT64_MIN + 1, -1, 0, 1, CLOCK_MAX_USEC, CLOCK_MAX_USEC + 1, INT64_MAX };
@@ -172,6 +193,7 @@ int main(void)
 	tcase_add_test(tc, whatever_it_shows);
 	tcase_add_test(tc, set_while_it_runs);
 	tcase_add_test(tc, questions_are_few);
+	tcase_add_test(tc, a_heartbeat_tells_of_a_step);
 	tcase_add_test(tc, a_liar_overflows_nothing);
 	suite_add_tcase(suite, tc);
 	return suite_run(suite);
