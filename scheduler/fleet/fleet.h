@@ -600,10 +600,11 @@ struct fleet_sandbox_view {
 /* A copy of the whole record (free with sandbox_record_deinit) and the view; either may be NULL.
  * 0, -ENOENT (ended ones are in the store's history), -ENOMEM. */
 int fleet_sandbox_get(const struct fleet *fleet, const char *id, struct sandbox_record *ret_record, struct fleet_sandbox_view *ret_view);
-/* Cheap: tenant and node of a sandbox for authorisation and relaying; NULL when it is not there. `ret_session` is
- * the route to its node, 0 when the node is not connected. */
+/* Cheap: tenant, node and the span of its run as a whole (valid until the next step), for authorisation, relaying and what lies under
+ * that span; NULL when it is not there. `ret_session` is the route to its node, 0 when the node is not connected. */
 const char *fleet_sandbox_tenant(const struct fleet *fleet, const char *id);
 const char *fleet_sandbox_node(const struct fleet *fleet, const char *id, uint64_t *ret_session);
+const struct trace *fleet_sandbox_trace(const struct fleet *fleet, const char *id);
 /* Whose `generation` of it is (of a warm VM that was taken: FLEET_WARM_TENANT's), where it is now (NULL: nowhere), and its
  * latest generation. False: it is not there. */
 struct fleet_owner { const char *tenant, *node; uint64_t generation; };
@@ -647,8 +648,7 @@ struct fleet_node_view {
 };
 /* For events of this node, which come often; NULL: no such node. Valid until the fleet is freed. */
 struct node *fleet_node_handle(struct fleet *fleet, const char *id);
-int fleet_node_get(
-	const struct fleet *fleet, const char *id, struct fleet_node_view *ret); /* 0 or -ENOENT */
+int fleet_node_get(const struct fleet *fleet, const char *id, struct fleet_node_view *ret); /* 0 or -ENOENT */
 /* What only this node has, and nothing else can make again: sandboxes that sleep there and snapshots that somebody keeps. */
 struct fleet_node_kept {
 	uint32_t paused, snapshots;

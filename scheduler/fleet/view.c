@@ -48,6 +48,13 @@ const char *fleet_sandbox_tenant(const struct fleet *fleet, const char *id)
 	return sandbox ? sandbox->record.tenant : NULL;
 }
 
+const struct trace *fleet_sandbox_trace(const struct fleet *fleet, const char *id)
+{
+	const struct sandbox *sandbox = fleet_sandbox_find(fleet, id);
+
+	return sandbox ? &sandbox->record.trace : NULL;
+}
+
 const struct sandbox_spec *fleet_sandbox_spec(const struct fleet *fleet, const char *id)
 {
 	const struct sandbox *sandbox = fleet_sandbox_find(fleet, id);

@@ -12,6 +12,7 @@
 #include "server/audit.h"
 #include "server/feed.h"
 #include "server/link.h"
+#include "server/otlp.h"
 #include "server/relay.h"
 #include "server/shell.h"
 #include "server/telemetry.h"
@@ -89,6 +90,20 @@ static uint64_t head_number(const struct chain *head)
 	return strtoull(digits, NULL, 16);
 }
 
+static void write_otlp(FILE *out, const struct server *server)
+{
+	const struct otlp_counts counts = otlp_count(server->otlp);
+
+	head(out, "croft_otlp_sent_total", "counter", "Spans that the collector took.");
+	(void)fprintf(out, "croft_otlp_sent_total %" PRIu64 "\n", counts.sent);
+	head(out, "croft_otlp_dropped_total", "counter", "Spans that the collector will never have, by why.");
+	for (enum otlp_drop i = 0; i < OTLP_DROP_MAX_; i++)
+		(void)fprintf(out, "croft_otlp_dropped_total{reason=\"%s\"} %" PRIu64 "\n", otlp_drop_name(i), counts.dropped[i]);
+	head(out, "croft_otlp_retries_total", "counter", "Requests to the collector that are sent again.");
+	(void)fprintf(out, "croft_otlp_retries_total %" PRIu64 "\n", counts.retries);
+	gauge(out, "croft_otlp_waiting", "Spans that wait for the collector.", otlp_waiting(server->otlp));
+}
+
 static void write_fleet(FILE *out, const struct server *server)
 {
 	struct fleet_counts counts;
@@ -125,6 +140,7 @@ static void write_fleet(FILE *out, const struct server *server)
 	(void)fprintf(out, "croft_feed_messages_total %" PRIu64 "\n", feed_count(server->feed).sent);
 	head(out, "croft_feed_full_total", "counter", "Times that the queue of a subscriber to the feed was found full.");
 	(void)fprintf(out, "croft_feed_full_total %" PRIu64 "\n", feed_count(server->feed).full);
+	write_otlp(out, server);
 	head(out, "croft_fleet_events_total", "counter", "What the fleet counted.");
 	(void)fprintf(out,
 		"croft_fleet_events_total{event=\"wrong-node\"} %" PRIu64

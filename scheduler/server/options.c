@@ -64,6 +64,15 @@ const struct config_option options_table[] = {
 		"File with the public CURVE keys (Z85) that may subscribe, one a line; read at start." },
 	{ "feed", "queue", CONFIG_U64, AT(feed_queue), "10000", 1, 1000000, false,
 		"Messages that wait for one subscriber at most; what comes then it loses." },
+	{ "otlp", "endpoint", CONFIG_STRING, AT(otlp_endpoint), "", 0, 0, false,
+		"URL to which stages are posted as spans (OTLP/HTTP, JSON), for example https://collector:4318/v1/traces; empty: nowhere." },
+	{ "otlp", "headers_file", CONFIG_STRING, AT(otlp_headers_file), "", 0, 0, false,
+		"File with headers of these requests, \"Name: value\" a line, as of a bearer; closed to others; read at start." },
+	{ "otlp", "queue", CONFIG_U64, AT(otlp_queue), "8192", 1, 1000000, false,
+		"Spans that wait for the collector at most; what comes then is dropped and counted." },
+	{ "otlp", "batch", CONFIG_U64, AT(otlp_batch), "256", 1, 4096, false, "Most spans of one request." },
+	{ "otlp", "timeout", CONFIG_DURATION, AT(otlp_timeout), "10s", SEC / 10, 300 * SEC, false,
+		"How long an answer is waited for before the request is sent again." },
 	{ "limits", "image_size", CONFIG_SIZE, AT(image_max_bytes), "16G", 4096, 0, false,
 		"Largest image that may be imported." },
 	{ "limits", "store_size", CONFIG_SIZE, AT(store_max_bytes), "0", 0, 0, false,
@@ -120,6 +129,21 @@ bool address_is_loopback(const char *address)
 	return inet_pton(AF_INET6, address, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
+/* Whether what goes there is read by nobody else: TLS, or this host. */
+static bool is_private_url(const char *url)
+{
+	const char *host = url + strlen("http://");
+	char text[64];
+
+	if (!strncmp(url, "https://", 8))
+		return true;
+	if (*host == '[')
+		(void)snprintf(text, sizeof(text), "%.*s", (int)strcspn(host + 1, "]"), host + 1);
+	else
+		(void)snprintf(text, sizeof(text), "%.*s", (int)strcspn(host, ":/"), host);
+	return address_is_loopback(text) || !strcmp(text, "localhost");
+}
+
 /* /var/lib for root, the XDG place for everybody else. */
 static int default_state(struct options *options, struct err *reterr)
 {
@@ -160,6 +184,11 @@ static int check(const struct options *options, struct err *reterr)
 	if (*options->feed_address && !*options->feed_subscribers)
 		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
 			"feed.address needs feed.subscribers: the file with the keys that may subscribe");
+	if (*options->otlp_endpoint && strncmp(options->otlp_endpoint, "https://", 8) != 0 && strncmp(options->otlp_endpoint, "http://", 7) != 0)
+		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL, "otlp.endpoint is no http:// or https:// URL");
+	if (*options->otlp_endpoint && *options->otlp_headers_file && !is_private_url(options->otlp_endpoint) && !options->insecure)
+		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
+			"otlp.headers_file would go out in clear: make otlp.endpoint an https:// URL, or say --insecure");
 	if (options->lost_after <= options->suspect_after)
 		return err_set(reterr, FAIL_CONFIG_INVALID, EINVAL,
 			"fleet.lost_after must be longer than fleet.suspect_after");

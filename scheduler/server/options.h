@@ -30,6 +30,9 @@ struct options {
 	char *feed_address; /* "": no feed */
 	char *feed_subscribers;
 	uint64_t feed_port, feed_queue;
+	char *otlp_endpoint; /* "": spans go nowhere */
+	char *otlp_headers_file;
+	uint64_t otlp_queue, otlp_batch, otlp_timeout;
 	char *link_advertise; /* comma-separated tcp:// and tls:// addresses for join tokens; "": the addresses listened on */
 
 	uint64_t image_max_bytes;

@@ -26,6 +26,7 @@
 #include "server/lead.h"
 #include "server/link.h"
 #include "server/ops.h"
+#include "server/otlp.h"
 #include "server/relay.h"
 #include "server/rollups.h"
 #include "server/shell.h"
@@ -175,6 +176,8 @@ static int open_parts(struct server *server, struct err *reterr)
 	if (r == 0)
 		r = http_client_new(&server->client, server->base, reterr);
 	if (r == 0)
+		r = otlp_new(&server->otlp, server, reterr);
+	if (r == 0)
 		r = link_new(&server->link, server, reterr);
 	if (r == 0)
 		r = feed_new(&server->feed, server, link_zap(server->link), reterr);
@@ -246,6 +249,7 @@ void server_free(struct server *server)
 	api_free(server->api);
 	feed_free(TAKE(server->feed));
 	link_free(server->link);
+	otlp_free(TAKE(server->otlp));
 	http_client_free(server->client);
 	relay_free(server->relay);
 	images_free(server->images);

@@ -87,6 +87,7 @@ struct server {
 	struct audit *audit;
 	struct events *events;
 	struct feed *feed; /* NULL: off */
+	struct otlp *otlp; /* NULL: off */
 	struct shell *shell; /* owns the fleet */
 	struct link *link;
 	struct images *images;

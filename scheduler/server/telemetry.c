@@ -15,6 +15,7 @@
 #include "server/feed.h"
 #include "server/message.h"
 #include "server/ops.h"
+#include "server/otlp.h"
 #include "server/rollups.h"
 #include "server/shell.h"
 #include "telemetry/histogram.h"
@@ -167,8 +168,9 @@ static const char *region_of(const struct node_record *node)
 	return "";
 }
 
-/* `about`: what is known besides; the rest of it comes from the record. */
-static void count_stage(struct telemetry *telemetry, const struct stage_record *record, struct stage_fact about, bool is_summing)
+/* `about`: what is known besides; the rest of it comes from the record. `root`: the span of the run; NULL: not known. */
+static void count_stage(struct telemetry *telemetry, const struct stage_record *record, const struct trace *root, struct stage_fact about,
+	bool is_summing)
 {
 	struct fleet_node_view view;
 
@@ -196,6 +198,7 @@ static void count_stage(struct telemetry *telemetry, const struct stage_record *
 	if (!telemetry->is_loading) {
 		events_stage(telemetry->server->events, &about);
 		feed_stage(telemetry->server->feed, &about);
+		otlp_stage(telemetry->server->otlp, &about, record->trace.span_id, root);
 	}
 }
 
@@ -250,7 +253,7 @@ static void count_stages(struct telemetry *telemetry, const struct sandbox_recor
 
 		if (is_of_life(stage->stage))
 			continue;
-		count_stage(telemetry, stage, about, i >= unsummed);
+		count_stage(telemetry, stage, &record->trace, about, i >= unsummed);
 		last->stage = stage->stage;
 		last->attempt = stage->attempt;
 		last->generation = stage->generation;
@@ -291,6 +294,8 @@ void telemetry_count_sandbox(
 	COPY(last.sandbox, record->id);
 	count_stages(telemetry, record, is_over, &last);
 	mark(telemetry, record, is_over, last);
+	if (is_over && !telemetry->is_loading)
+		otlp_run(telemetry->server->otlp, record);
 	if (is_over && (!telemetry->is_loading || telemetry->ended.n < ENDED_LOAD_MAX))
 		ended_add(&telemetry->ended, record);
 	if (!telemetry->is_loading)
@@ -405,7 +410,7 @@ static void count_life(struct telemetry *telemetry, const struct node_telemetry 
 		about.vcpus = ended->vcpus;
 		about.memory_mib = ended->memory_mib;
 	}
-	count_stage(telemetry, stage, about, is_summing);
+	count_stage(telemetry, stage, fleet_sandbox_trace(fleet, stage->sandbox), about, is_summing);
 }
 
 /* A gateway whose agent ended before it said that it has a call tells the next one again. That lies close behind. */
