@@ -307,8 +307,6 @@ static void handle_data(struct vsock_connection *connection, const struct chain 
 	}
 	if (size > 0)
 		vsock_host_send(connection, iov, n, size);
-	else
-		vsock_host_watch(connection); /* its header may have brought credit */
 }
 
 static void handle_reset(struct vsock_connection *connection)

@@ -691,7 +691,7 @@ START_TEST(credit_comes_with_data_for_nobody)
 		ck_assert_uint_ne(header.op, VIRTIO_VSOCK_OP_RW); /* no credit */
 	fwd_cnt = 4;
 	buf_alloc = 100;
-	send_packet(packet(VIRTIO_VSOCK_OP_RW), "hi", (uint32_t) _i * 2); /* an empty packet carries it as well */
+	send_packet(packet(VIRTIO_VSOCK_OP_RW), "hi", 2);
 	header = expect(VIRTIO_VSOCK_OP_RW);
 	ck_assert_uint_eq(header.len, 5);
 }
@@ -706,7 +706,7 @@ static Suite *make_suite(void)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, window_is_kept);
 	tcase_add_test(tcase, what_is_left_earns_no_credit);
-	tcase_add_loop_test(tcase, credit_comes_with_data_for_nobody, 0, 2);
+	tcase_add_test(tcase, credit_comes_with_data_for_nobody);
 	tcase_add_test(tcase, window_in_one_packet);
 	tcase_add_loop_test(tcase, window_is_what_was_told, 0, 2);
 	tcase_add_loop_test(tcase, packets_that_cross_a_reset, 0, 8);
