@@ -458,19 +458,6 @@ void vsock_serve(struct vsock_device *vsock)
 		device_kick(&vsock->device, VSOCK_QUEUE_RX);
 }
 
-/* Whether its time is over. While the VM was paused nobody could do what it waits for: that time does not count. */
-static bool is_overdue(struct vsock_connection *connection, int64_t now)
-{
-	int64_t due = connection->vsock->sweep.deadline_usec;
-
-	if (connection->deadline_usec == 0 || connection->deadline_usec >= now)
-		return false;
-	if (now - due < SWEEP_USEC || connection->deadline_usec < due)
-		return true;
-	connection->deadline_usec += now - due;
-	return false;
-}
-
 static void on_sweep(void *data)
 {
 	struct vsock_device *vsock = data;
@@ -480,7 +467,7 @@ static void on_sweep(void *data)
 	if (vsock_enter(vsock)) {
 		for (connection = TAILQ_FIRST(&vsock->all); connection; connection = next) {
 			next = TAILQ_NEXT(connection, all);
-			if (is_overdue(connection, now))
+			if (connection->deadline_usec != 0 && connection->deadline_usec < now)
 				vsock_reset_connection(connection);
 		}
 		vsock_serve(vsock);
