@@ -175,7 +175,6 @@ void vsock_host_send(struct vsock_connection *connection, const struct iovec *io
 	if (connection->host_deaf || connection->fd < 0) {
 		vsock_note_forwarded(connection, size);
 		vsock_queue(connection, 0);
-		vsock_host_watch(connection); /* the packet's header may have brought credit */
 		return;
 	}
 	if (buf_size(&connection->out) == 0)
@@ -185,7 +184,6 @@ void vsock_host_send(struct vsock_connection *connection, const struct iovec *io
 		note_deaf(connection);
 		tell_shutdown(connection);
 		vsock_queue(connection, 0);
-		vsock_host_watch(connection);
 		return;
 	}
 	vsock_note_forwarded(connection, (uint32_t) done);

@@ -118,8 +118,6 @@ void vsock_free(struct vsock_connection *connection)
 void vsock_queue(struct vsock_connection *connection, unsigned int due)
 {
 	connection->due |= due;
-	if (connection->state == VSOCK_DRAINING) /* the guest knows it no more, and may use its ports again */
-		connection->due = 0;
 	if (connection->due == 0 || connection->is_queued)
 		return;
 	TAILQ_INSERT_TAIL(&connection->vsock->queue, connection, queue);

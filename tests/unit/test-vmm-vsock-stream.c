@@ -575,12 +575,6 @@ static ssize_t write_every_other(int fd, const struct iovec *iov, int n)
 	return has_written ? write(fd, iov[0].iov_base, 1) : write_nothing(fd, iov, n);
 }
 
-/* All but one byte, once. */
-static ssize_t write_most(int fd, const struct iovec *iov, int n)
-{
-	return iov[0].iov_len > 1 ? write(fd, iov[0].iov_base, iov[0].iov_len - 1) : write_nothing(fd, iov, n);
-}
-
 /* The wait for a host's process that has bytes to take begins anew with each that it takes. */
 START_TEST(slow_host_is_waited_for)
 {
@@ -648,55 +642,6 @@ START_TEST(guest_gives_up_on_a_deaf_host)
 }
 END_TEST
 
-/* A connection that the guest ended is none of its any more: what the host takes later earns it no credit, which a new
- * connection of the same ports would take for its own. */
-START_TEST(what_is_left_earns_no_credit)
-{
-	static uint8_t data[VSOCK_WINDOW / 2];
-	struct virtio_vsock_hdr header;
-	int listen_fd, fd = open_from_guest(&listen_fd), again;
-
-	vsock.io.write = write_nothing;
-	send_packet(packet(VIRTIO_VSOCK_OP_RW), data, sizeof(data));
-	send_op(VIRTIO_VSOCK_OP_RST);
-	vsock.io.write = write_nothing;
-	send_op(VIRTIO_VSOCK_OP_REQUEST);
-	header = expect(VIRTIO_VSOCK_OP_RESPONSE);
-	ck_assert_uint_eq(header.fwd_cnt, 0);
-	again = host_accept(listen_fd);
-	vsock.io.write = write_most;
-	expect_nothing();
-	ck_assert_uint_eq(vsock_stats(&vsock).connections, 2); /* it took some, and the last byte waits */
-	(void) fd_close(again);
-	(void) fd_close(fd);
-	(void) fd_close(listen_fd);
-}
-END_TEST
-
-/* The guest's credit was used up when the host's process went. What that left behind is sent when credit comes, also with data
- * of the guest, for which there is nobody any more: Linux sends no update of its own then. */
-START_TEST(credit_comes_with_data_for_nobody)
-{
-	struct virtio_vsock_hdr header;
-	uint8_t in[RX_BUFFER];
-	int fd;
-
-	buf_alloc = 4;
-	fd = open_from_guest(NULL);
-	ck_assert_int_eq(fd_write_all(fd, "all of it", 9), 0);
-	(void) expect(VIRTIO_VSOCK_OP_RW);
-	(void) fd_close(fd);
-	run();
-	while (receive_into(&header, in, true) >= 0)
-		ck_assert_uint_ne(header.op, VIRTIO_VSOCK_OP_RW); /* no credit */
-	fwd_cnt = 4;
-	buf_alloc = 100;
-	send_packet(packet(VIRTIO_VSOCK_OP_RW), "hi", 2);
-	header = expect(VIRTIO_VSOCK_OP_RW);
-	ck_assert_uint_eq(header.len, 5);
-}
-END_TEST
-
 static Suite *make_suite(void)
 {
 	Suite *suite = suite_create("vmm-vsock-stream");
@@ -705,8 +650,6 @@ static Suite *make_suite(void)
 	tcase_add_checked_fixture(tcase, set_up, tear_down);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, window_is_kept);
-	tcase_add_test(tcase, what_is_left_earns_no_credit);
-	tcase_add_test(tcase, credit_comes_with_data_for_nobody);
 	tcase_add_test(tcase, window_in_one_packet);
 	tcase_add_loop_test(tcase, window_is_what_was_told, 0, 2);
 	tcase_add_loop_test(tcase, packets_that_cross_a_reset, 0, 8);
