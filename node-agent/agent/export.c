@@ -19,6 +19,7 @@
 #include "agent/export-private.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hex.h"
 #include "base/rng.h"
 #include "wire/json.h"
 
@@ -245,7 +246,6 @@ int export_digest(EVP_MD_CTX *sum, char ret[static EXPORT_HEX_SIZE])
 
 	if (EVP_DigestFinal_ex(sum, bytes, &n) != 1 || 2 * n + 1 != EXPORT_HEX_SIZE)
 		return -ENOMEM;
-	for (unsigned int i = 0; i < n; i++)
-		(void)snprintf(ret + (size_t)2 * i, 3, "%02x", bytes[i]);
+	hex_put(ret, bytes, n);
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/hex.h"
 #include "base/log.h"
 
 #define READ_SIZE (256u * 1024u)
@@ -52,8 +53,7 @@ static int sum_hex(EVP_MD_CTX *sum, char ret[static HEX_SIZE])
 
 	if (copy && EVP_MD_CTX_copy_ex(copy, sum) == 1 &&
 		EVP_DigestFinal_ex(copy, bytes, &size) == 1 && size == 32) {
-		for (unsigned int i = 0; i < size; i++)
-			(void)snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+		hex_put(ret, bytes, size);
 		r = 0;
 	}
 	EVP_MD_CTX_free(copy);

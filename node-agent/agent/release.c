@@ -17,6 +17,7 @@
 
 #include "agent/run-program.h"
 #include "base/fd.h"
+#include "base/hex.h"
 
 #define PACKAGE_MAX ((size_t)256 << 20)
 #define SMALL_MAX 4096u
@@ -93,8 +94,7 @@ static int check_digest(const uint8_t *data, size_t size, const char *sha256, st
 
 	if (EVP_Digest(data, size, digest, &n, EVP_sha256(), NULL) != 1 || 2 * n != SHA256_HEX)
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "no memory for a digest");
-	for (unsigned int i = 0; i < n; i++)
-		(void)snprintf(hex + (size_t)2 * i, 3, "%02x", digest[i]);
+	hex_put(hex, digest, n);
 	return strcmp(hex, sha256) ? err_set(reterr, FAIL_PACKAGE_ALTERED, EBADMSG, "its digest is %s, and %s was signed", hex, sha256) : 0;
 }
 

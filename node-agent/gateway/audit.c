@@ -13,6 +13,7 @@
 
 #include "audit/log.h"
 #include "base/clock.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "gateway/gateway.h"
 #include "wire/base64.h"
@@ -114,8 +115,7 @@ static void hex_of(EVP_MD_CTX *digest, char ret[static HEX_SIZE])
 	*ret = '\0';
 	if (!digest || EVP_DigestFinal_ex(digest, bytes, &n) != 1)
 		return;
-	for (unsigned int i = 0; i < n; i++)
-		(void) snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+	hex_put(ret, bytes, n);
 }
 
 static EVP_MD_CTX *digest_new(void)

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 #define V4(a, b, c, d, p)                                                                          \
 	{                                                                                          \
 		.addr = { .family = NET_V4,                                                        \
@@ -195,8 +197,7 @@ int net_owner_parse(const char *text, struct net_owner *ret, struct err *reterr)
 
 static void mix(uint64_t *hash, const void *data, size_t size)
 {
-	for (size_t i = 0; i < size; i++)
-		*hash = (*hash ^ ((const uint8_t *)data)[i]) * UINT64_C(0x100000001b3);
+	*hash = fnv1a(*hash, data, size);
 }
 
 static void mix_cidr(uint64_t *hash, const struct net_cidr *cidr)
@@ -206,10 +207,10 @@ static void mix_cidr(uint64_t *hash, const struct net_cidr *cidr)
 	mix(hash, words, sizeof(words));
 }
 
-/* FNV-1a. Lists are separated by their lengths. */
+/* Lists are separated by their lengths. */
 static uint64_t policy_hash(const struct net_owner *owner, const struct net_policy *policy)
 {
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	uint64_t hash = FNV1A_BASIS;
 	uint64_t head[6] = { policy->internet, owner->n, policy->n_allow, policy->n_deny,
 		policy->n_allow_names, policy->n_deny_names };
 

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 static void put(struct buf *out, int *r, const char *fmt, ...) PRINTF_LIKE(3, 4);
 static void put(struct buf *out, int *r, const char *fmt, ...)
 {
@@ -73,12 +75,9 @@ static void put_openings(
 /* 64 bits of FNV-1a: against a text that was applied by half or is another, not against an enemy. */
 static uint64_t stamp_of(const struct buf *out, size_t from)
 {
-	uint64_t value = UINT64_C(0xcbf29ce484222325);
 	const uint8_t *text = buf_peek(out);
 
-	for (size_t i = from; text && i < buf_size(out); i++)
-		value = (value ^ text[i]) * UINT64_C(0x100000001b3);
-	return value;
+	return text && from < buf_size(out) ? fnv1a(FNV1A_BASIS, text + from, buf_size(out) - from) : FNV1A_BASIS;
 }
 
 static void put_stamp(struct buf *out, int *r, uint64_t stamp, char ret_stamp[static NET_STAMP_SIZE])

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 #define POOL_PREFIX_MIN 16u
 #define POOL_PREFIX_MAX 29u
 
@@ -20,10 +22,8 @@ const uint8_t net_link_slot_mac[NET_MAC_SIZE] = { 0x02, 0xc7, 0x0f, 0x74, 0x00, 
  * and no defence against a chosen collision: keys are our own random ids. */
 static uint64_t hash(const char *key)
 {
-	uint64_t value = UINT64_C(0xcbf29ce484222325);
+	uint64_t value = fnv1a(FNV1A_BASIS, key, strlen(key));
 
-	for (; *key; key++)
-		value = (value ^ (unsigned char)*key) * UINT64_C(0x100000001b3);
 	value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
 	value = (value ^ value >> 27) * UINT64_C(0x94d049bb133111eb);
 	return value ^ value >> 31;

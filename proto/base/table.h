@@ -6,16 +6,12 @@
  */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/hash.h"
 
 static inline unsigned int table_hash(const void *key, size_t size)
 {
-	const unsigned char *bytes = key;
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	const uint64_t hash = fnv1a(FNV1A_BASIS, key, size);
 
-	for (size_t i = 0; i < size; i++)
-		hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
 	return (unsigned int)(hash ^ hash >> 32);
 }
 

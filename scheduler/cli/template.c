@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "base/hex.h"
 #include "base/id.h"
 #include "cli/list.h"
 #include "cli/upload.h"
@@ -132,8 +133,7 @@ static int hash_image(struct import *import, EVP_MD_CTX *context, struct err *re
 	if (!EVP_DigestFinal_ex(context, digest, &size))
 		return err_set(reterr, FAIL_NO_MEMORY, ENOMEM, "The image cannot be hashed.");
 	(void) strcpy(import->digest, "sha256:");
-	for (unsigned int i = 0; i < size && i < 32; i++)
-		(void) snprintf(import->digest + 7 + 2 * i, 3, "%02x", digest[i]);
+	hex_put(import->digest + strlen(import->digest), digest, MIN(size, 32));
 	return 0;
 }
 

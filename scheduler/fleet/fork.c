@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "fleet/internal.h"
 
 #define TOKEN_BYTES 25
@@ -66,8 +67,7 @@ static struct sandbox_spec *one_of(struct fleet *fleet, const struct sandbox_spe
 	if (!spec || !*common->access_token)
 		return spec;
 	rng_bytes(fleet->rng, bytes, sizeof(bytes)); /* who may reach its parent may not reach it */
-	for (size_t i = 0; i < sizeof(bytes) && 2 * i + 2 < sizeof(spec->access_token); i++)
-		(void)snprintf(spec->access_token + 2 * i, 3, "%02x", bytes[i]);
+	hex_put(spec->access_token, bytes, MIN(sizeof(bytes), (sizeof(spec->access_token) - 1) / 2));
 	return spec;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/hex.h"
 #include "server/api.h"
 #include "server/images.h"
 #include "server/shell.h"
@@ -157,8 +158,7 @@ static int check_digest(struct upload *upload, struct err *reterr)
 	if (EVP_DigestFinal_ex(upload->hash, digest, &size) != 1 || size != 32)
 		return err_set(reterr, FAIL_STORE_FAILED, EIO, "the image cannot be hashed");
 	(void)snprintf(upload->digest, sizeof(upload->digest), "sha256:");
-	for (unsigned int i = 0; i < size; i++)
-		(void)snprintf(upload->digest + 7 + 2 * i, 3, "%02x", digest[i]);
+	hex_put(upload->digest + strlen(upload->digest), digest, size);
 	if (claimed && strcmp(claimed, upload->digest) != 0) {
 		(void)err_set(reterr, FAIL_IMAGE_DIGEST_MISMATCH, EBADMSG,
 			"the bytes are not what X-Croft-Digest says");

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/hex.h"
 #include "server/codec.h"
 #include "server/shell.h"
 
@@ -86,8 +87,7 @@ static json_t *personal_of(const struct api_request *req)
 	char hex[2 * SALT_BYTES + 1];
 
 	rng_bytes(&req->server->rng, salt, sizeof(salt));
-	for (unsigned int i = 0; i < SALT_BYTES; i++)
-		(void)snprintf(hex + 2 * (size_t)i, 3, "%02x", salt[i]);
+	hex_put(hex, salt, sizeof(salt));
 	return json_pack("{s:s, s:s*, s:s*, s:s*, s:s*}", "salt", hex, "key_name", key && *key->name ? key->name : NULL, "tenant",
 		*req->tenant ? req->tenant : NULL, "customer", *req->customer ? req->customer : NULL, "path", http_path(req->http));
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "pb/store.pb-c.h"
 #include "server/codec.h"
 
@@ -22,8 +23,7 @@ void registry_hash(const char *secret, char ret[static KEY_HEX_SIZE])
 	ret[0] = '\0';
 	if (EVP_Digest(secret, strlen(secret), digest, &size, EVP_sha256(), NULL) != 1)
 		return; /* the empty hash is no key's */
-	for (unsigned int i = 0; i < size && i < 32; i++)
-		(void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+	hex_put(ret, digest, MIN(size, (KEY_HEX_SIZE - 1) / 2));
 }
 
 /* ---- lookups ---- */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "server/codec.h"
 #include "server/shell.h"
 #include "wire/json.h"
@@ -364,8 +365,7 @@ static void make_token(struct rng *rng, char *ret, size_t size)
 	unsigned char bytes[SECRET_BYTES];
 
 	rng_bytes(rng, bytes, sizeof(bytes));
-	for (size_t i = 0; i < sizeof(bytes) && 2 * i + 2 < size; i++)
-		(void)snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+	hex_put(ret, bytes, MIN(sizeof(bytes), (size - 1) / 2));
 }
 
 /* No environment, no setup, no life time; nobody but who claims it reaches it. */

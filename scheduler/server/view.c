@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "server/api.h"
 #include "server/link.h"
 #include "server/request.h"
@@ -172,12 +173,8 @@ uint64_t view_version(const struct sandbox_record *record)
 		record->report_version, record->n_stages, record->attempts,
 		(uint64_t)record->ends_us, (uint64_t)record->ended_us, record->n_events,
 		record->n_events ? (uint64_t)record->events[record->n_events - 1].when_us : 0 };
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
-	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-		for (unsigned int k = 0; k < 8; k++)
-			hash = (hash ^ ((parts[i] >> (8 * k)) & 0xff)) * UINT64_C(0x100000001b3);
-	return hash;
+	return fnv1a(FNV1A_BASIS, parts, sizeof(parts));
 }
 
 /* The stage under way: behind the last one that succeeded or was skipped in this attempt. */

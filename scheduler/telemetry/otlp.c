@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/util.h"
 
 #define TOOK_MAX_US (400 * 24 * 3600 * USEC_PER_SEC) /* what a node says of a time is bounded, so that its end can be written */
@@ -48,15 +49,12 @@ const char *otlp_drop_name(enum otlp_drop drop)
 
 static uint64_t hash_text(uint64_t hash, const char *text)
 {
-	do /* FNV-1a, the end of each text too */
-		hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-	while (*text++);
-	return hash;
+	return fnv1a(hash, text, strlen(text) + 1); /* the end of each text too */
 }
 
 static void derive_span(const struct stage_fact *fact, char ret[static SPAN_ID_SIZE])
 {
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	uint64_t hash = FNV1A_BASIS;
 	char numbers[64];
 
 	(void)snprintf(numbers, sizeof(numbers), "%" PRId64 " %" PRIu32, fact->when_us, fact->attempt);
