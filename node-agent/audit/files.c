@@ -119,18 +119,24 @@ int audit_file_whole(const char *path, uint64_t *ret)
 	return each_line(path, add_size, ret);
 }
 
-static bool see_first(char *line, size_t size, void *user)
+/* What an entry says of its place: `member` is "prev" or "hash", `less` by how much its number is above that one's. What says
+ * nothing leaves *ret as it is. */
+static void take_place(const char *line, size_t size, const char *member, uint64_t less, struct chain *ret)
 {
-	struct chain *base = user;
 	json_t *entry = json_loadb(line, size, 0, NULL);
-	const char *prev = json_string_value(json_object_get(entry, "prev"));
+	const char *hash = json_string_value(json_object_get(entry, member));
 	json_int_t seq = json_integer_value(json_object_get(entry, "seq"));
 
-	if (prev && strlen(prev) + 1 == sizeof(base->hash) && seq > 0) {
-		base->seq = (uint64_t)seq - 1;
-		memcpy(base->hash, prev, sizeof(base->hash));
+	if (hash && strlen(hash) + 1 == sizeof(ret->hash) && seq > 0) {
+		ret->seq = (uint64_t)seq - less;
+		memcpy(ret->hash, hash, sizeof(ret->hash));
 	}
 	json_decref(entry);
+}
+
+static bool see_first(char *line, size_t size, void *user)
+{
+	take_place(line, size, "prev", 1, user);
 	return false;
 }
 
@@ -145,16 +151,7 @@ int audit_file_base(const char *directory, uint64_t first, struct chain *ret)
 
 static bool see_last(char *line, size_t size, void *user)
 {
-	struct chain *head = user;
-	json_t *entry = json_loadb(line, size, 0, NULL);
-	const char *hash = json_string_value(json_object_get(entry, "hash"));
-	json_int_t seq = json_integer_value(json_object_get(entry, "seq"));
-
-	if (hash && strlen(hash) + 1 == sizeof(head->hash) && seq > 0) {
-		head->seq = (uint64_t)seq;
-		memcpy(head->hash, hash, sizeof(head->hash));
-	}
-	json_decref(entry);
+	take_place(line, size, "hash", 0, user);
 	return true;
 }
 
