@@ -236,19 +236,18 @@ static void print_outputs(const json_t *outputs)
 		}
 }
 
+/* Takes `answer` over. */
 static int print(struct cli *cli, json_t *answer)
 {
-	if (cli->json) {
-		(void) json_dumpf(answer, stdout, JSON_INDENT(2));
-		(void) printf("\n");
-		return EXIT_OK;
-	}
+	if (cli->json)
+		return print_json(answer);
 	print_commands(json_object_get(answer, "commands"));
 	print_files(json_object_get(answer, "files"));
 	print_connections(json_object_get(answer, "connections"));
 	print_packages(json_object_get(answer, "packages"));
 	print_outputs(json_object_get(answer, "output"));
-	return EXIT_OK;
+	json_decref(answer);
+	return print_finish() < 0 ? EXIT_ERROR : EXIT_OK;
 }
 
 int sandbox_audit(struct cli *cli, const struct command *command, int argc, char **argv)
@@ -275,7 +274,6 @@ int sandbox_audit(struct cli *cli, const struct command *command, int argc, char
 			connections_of(log.lines), "packages", packages_of(diff.lines), "output", outputs, "complete",
 			!log.is_cut && !diff.is_cut);
 		status = print(cli, answer);
-		json_decref(answer);
 	} else {
 		status = print_failure(cli, "cannot audit the sandbox", &failure);
 	}
