@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "server/api.h"
 #include "server/message.h"
 #include "server/shell.h"
 #include "server/view.h"
@@ -119,12 +120,15 @@ const char *upgrades_path(const struct server *server, const char *node, const c
 json_t *upgrades_view(const struct server *server, const char *node)
 {
 	static const char *const names[] = { "offered", "taken", "refused" };
-	const struct failure_context context = { .responsibility = RESPONSIBILITY_SELF, .node = node };
+	struct failure_context context = { .responsibility = RESPONSIBILITY_SELF, .node = node };
 	const struct upgrade *upgrade = find(server, node);
+	struct fleet_node_view at;
 	json_t *view;
 
 	if (!upgrade)
 		return json_pack("{s:s}", "state", "none");
+	if (fleet_node_get(shell_fleet(server->shell), node, &at) == 0)
+		context.table = api_responsibility(server, at.record->pool);
 	view = json_pack("{s:s, s:s, s:s, s:o}", "state", names[upgrade->state], "operation", upgrade->operation, "digest", upgrade->digest,
 		"offered", view_time(upgrade->offered_us));
 	if (view && err_is_set(&upgrade->failure))
