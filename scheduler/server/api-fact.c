@@ -112,18 +112,15 @@ void api_node_drain(struct api_request *req)
 			clock_realtime_usec() + (int64_t)deadline_s * USEC_PER_SEC, on_fact);
 }
 
-static const char *read_tenant(const struct api_request *req, const json_t *body, const char *pool_name, struct err *reterr)
+static const char *read_tenant(const struct api_request *req, const json_t *body, const char *pool, struct err *reterr)
 {
-	const struct pool_entry *pool = registry_pool(&req->server->registry, pool_name);
-	const struct tenant_entry *tenant;
 	const char *name = NULL;
 
 	if (json_get_string(body, "tenant", ID_NAME_MAX, &name, reterr) < 0)
 		return NULL;
 	if (!name)
 		return (void)who_invalid("tenant", "is missing", reterr), NULL;
-	tenant = *name ? registry_tenant(&req->server->registry, name) : NULL;
-	if (*name && (!tenant || tenant->revoked_us || !pool || strcmp(tenant->customer, pool->record.customer) != 0))
+	if (*name && !registry_tenant_of_pool(&req->server->registry, pool, name))
 		return (void)err_set(reterr, FAIL_TENANT_NOT_FOUND, ENOENT, "the pool's customer has no such tenant"), NULL;
 	return name;
 }

@@ -238,15 +238,14 @@ static int read_replaces(struct api_request *req, const json_t *body, struct tok
 /* Whose become the sandboxes that the node brings along: a tenant's that may use the pool. */
 static int read_adopt(struct api_request *req, const json_t *body, struct token_entry *token, struct err *reterr)
 {
-	const struct pool_entry *pool = registry_pool(&req->server->registry, token->pool);
 	const struct tenant_entry *tenant;
 	const char *name = "";
 	int r = json_get_string(body, "adopt_tenant", ID_NAME_MAX, &name, reterr);
 
 	if (r < 0 || !*name)
 		return r;
-	tenant = registry_tenant(&req->server->registry, name);
-	if (!tenant || tenant->revoked_us || !pool || strcmp(tenant->customer, pool->record.customer) != 0)
+	tenant = registry_tenant_of_pool(&req->server->registry, token->pool, name);
+	if (!tenant)
 		return err_set(reterr, FAIL_TENANT_NOT_FOUND, ENOENT, "the pool's customer has no such tenant");
 	memcpy(token->adopt_tenant, tenant->name, sizeof(token->adopt_tenant));
 	return 0;

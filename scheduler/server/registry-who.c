@@ -67,6 +67,14 @@ struct tenant_entry *registry_tenant(const struct registry *registry, const char
 	return entry;
 }
 
+const struct tenant_entry *registry_tenant_of_pool(const struct registry *registry, const char *pool, const char *name)
+{
+	const struct pool_entry *holder = registry_pool(registry, pool);
+	const struct tenant_entry *tenant = registry_tenant(registry, name);
+
+	return tenant && !tenant->revoked_us && holder && !strcmp(tenant->customer, holder->record.customer) ? tenant : NULL;
+}
+
 bool registry_key_is_good(const struct registry *registry, const struct key_entry *key)
 {
 	const struct customer_entry *customer = registry_customer(registry, key->customer);

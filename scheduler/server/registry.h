@@ -155,6 +155,8 @@ struct key_entry *registry_key_by_id(const struct registry *registry, const char
 struct token_entry *registry_token(const struct registry *registry, const char *id);
 struct pool_entry *registry_pool(const struct registry *registry, const char *name);
 struct tenant_entry *registry_tenant(const struct registry *registry, const char *name);
+/* One of the customer whose the pool is, that was not revoked; NULL: there is none of this name. */
+const struct tenant_entry *registry_tenant_of_pool(const struct registry *registry, const char *pool, const char *name);
 struct idempotency_entry *registry_idempotency(const struct registry *registry, const char *hex);
 const struct revoked_entry *registry_revoked(const struct registry *registry, const char *node);
 /* The tenant's own template, else everybody's. */
