@@ -164,11 +164,12 @@ void otlp_stage(struct otlp *otlp, const struct stage_fact *fact, const char *sp
 	add(otlp, &ret);
 }
 
-void otlp_run(struct otlp *otlp, const struct sandbox_record *record)
+static struct stage_fact fact_of(const struct sandbox_record *record)
 {
 	const bool has_failed = record->failure.code != FAIL_NONE && (record->started_us == 0 || record->end_reason == END_FAILED);
 	const int64_t ended_us = record->ended_us > 0 ? record->ended_us : clock_realtime_usec();
-	const struct stage_fact fact = { .when_us = record->created_us,
+
+	return (struct stage_fact){ .when_us = record->created_us,
 		.took_us = ended_us - record->created_us,
 		.outcome = has_failed ? RESULT_FAILED : RESULT_OK,
 		.code = has_failed ? record->failure.code : FAIL_NONE,
@@ -182,10 +183,16 @@ void otlp_run(struct otlp *otlp, const struct sandbox_record *record)
 		.node = record->node,
 		.template_name = record->spec->template_name,
 		.region = record->wish.region };
+}
+
+void otlp_run(struct otlp *otlp, const struct sandbox_record *record)
+{
+	struct stage_fact fact;
 	struct otlp_span span;
 
 	if (!otlp)
 		return;
+	fact = fact_of(record);
 	otlp_span_of(&fact, record->trace.span_id, NULL, owner_of(otlp, record->pool, fact.code), &span);
 	(void)snprintf(span.name, sizeof(span.name), RUN_NAME);
 	add(otlp, &span);
