@@ -35,8 +35,8 @@ struct link {
 
 /* Sends `envelope`, whose body is set. trace may be NULL. */
 bool link_send(struct link *link, Croft__Envelope *envelope, const struct trace *trace);
-/* `failure` FAIL_NONE: it is being installed. */
 bool link_send_clock(struct link *link, uint64_t number);
+/* `failure` FAIL_NONE: it is being installed. */
 bool link_send_upgrade_result(struct link *link, const char *operation, const struct err *failure);
 bool link_send_image_request(
 	uint64_t request, const char *digest, uint64_t offset, uint32_t credit, void *user);

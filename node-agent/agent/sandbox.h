@@ -129,6 +129,7 @@ void sandbox_reap(struct sandbox *sandbox);
 
 /* sandbox-act.c */
 void sandbox_perform(struct sandbox *sandbox, struct sv_action *action);
+void sandbox_route(struct sandbox *sandbox, const struct sandbox_spec *spec, bool ready); /* tells the gateway */
 void sandbox_cancel(struct sandbox *sandbox);
 void sandbox_post_exit(struct sandbox *sandbox, enum sv_exit reason);
 
@@ -145,7 +146,6 @@ extern const struct vmm_handler sandbox_vmm_handler;
 void sandbox_remove_files(struct sandbox *sandbox);
 
 /* sandbox-sleep.c */
-void sandbox_route(struct sandbox *sandbox, const struct sandbox_spec *spec, bool ready); /* tells the gateway */
 void sandbox_snapshot(struct sandbox *sandbox, struct sandbox_spec *spec);
 void sandbox_take_snapshot(struct sandbox *sandbox, const struct sv_action *action);
 void sandbox_snapshot_paths(const struct sandbox *sandbox, char state[static PATH_MAX], char memory[static PATH_MAX]);

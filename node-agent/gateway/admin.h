@@ -14,9 +14,8 @@ struct admin;
 struct audit;
 struct calls;
 
-/* LISTEN_FAILED, SOCKET_PATH_TOO_LONG, NO_MEMORY. `routes` and `calls` are borrowed and
+/* LISTEN_FAILED, SOCKET_PATH_TOO_LONG, NO_MEMORY. `routes`, `calls` and `audit` are borrowed and
  * outlive the admin. */
 int admin_new(struct admin **ret, struct event_base *base, const char *path, struct route_table *routes,
-	struct calls *calls, struct audit *audit,
-	struct err *reterr);
+	struct calls *calls, struct audit *audit, struct err *reterr);
 void admin_free(struct admin *admin);

@@ -466,6 +466,9 @@ void fleet_snapshot_answer(struct fleet *fleet, struct snapshot *snapshot, const
 /* ---- snapshot-node.c ---- */
 void fleet_snapshot_load(struct fleet *fleet, const struct snapshot_record *from, const struct fleet_quota *quota);
 void fleet_snapshots_loaded(struct fleet *fleet);
+void fleet_node_take(struct fleet *fleet, struct node *node, const char *tenant);
+/* Whose become the snapshots there that nobody knows; "": nobody's, and the node drops them. */
+const char *fleet_node_takes_for(const struct fleet *fleet, const struct node *node);
 void fleet_snapshot_reported(struct fleet *fleet, struct sandbox *sandbox, const struct sandbox_report *report);
 /* The sandbox leaves its node, or sleeps: nothing more is made of it there. `code` says which. */
 void fleet_snapshot_orphan(struct fleet *fleet, struct sandbox *sandbox, enum fail_code code);
@@ -493,9 +496,6 @@ void fleet_fork_leave(struct fleet *fleet, const struct sandbox *sandbox, enum s
 
 /* ---- adopt.c ---- */
 /* The store was restored since this node's inventory was last settled: what only the node knows is adopted. */
-void fleet_node_take(struct fleet *fleet, struct node *node, const char *tenant);
-/* Whose become the snapshots there that nobody knows; "": nobody's, and the node drops them. */
-const char *fleet_node_takes_for(const struct fleet *fleet, const struct node *node);
 bool fleet_node_is_unsettled(const struct fleet *fleet, const struct node *node);
 void fleet_adopt(struct fleet *fleet, struct node *node, const struct sandbox_report *report);
 void fleet_node_settle(struct fleet *fleet, struct node *node); /* its whole inventory was seen */
