@@ -79,25 +79,9 @@ static void send_batch(uint64_t seq, enum fail_stage stage)
 	struct stage_record record = {
 		.stage = stage, .outcome = RESULT_OK, .began_us = clock_realtime_usec() + node.ahead_us, .took_us = 7000, .corrected_us = 77
 	};
-	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
-	Croft__TelemetryBatch batch = MESSAGE(Croft__TelemetryBatch, croft__telemetry_batch__init);
-	Croft__TelemetryRecord message = MESSAGE(Croft__TelemetryRecord, croft__telemetry_record__init), *list[] = { &message };
 
 	memcpy(record.sandbox, sandbox, sizeof(record.sandbox));
-	message.seq = seq;
-	message.when_us = record.began_us;
-	message.body_case = CROFT__TELEMETRY_RECORD__BODY_STAGE;
-	message.stage = stage_record_encode(&record);
-	batch.records = list;
-	batch.n_records = 1;
-	envelope.body_case = CROFT__ENVELOPE__BODY_TELEMETRY;
-	envelope.telemetry = &batch;
-	node.telemetry_acked = 0;
-	node_send(&node, &envelope);
-	protobuf_c_message_free_unpacked(&message.stage->base, NULL);
-	for (int i = 0; i < 500 && node.telemetry_acked != seq; i++)
-		loop_for(rig.base, 5);
-	ck_assert_uint_eq(node.telemetry_acked, seq);
+	node_send_stage(&node, seq, &record);
 }
 
 /* The stages of the start, and `n` records of the spool. */

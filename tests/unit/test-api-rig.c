@@ -667,6 +667,29 @@ void node_send(struct fake_node *node, Croft__Envelope *envelope)
 	free(data);
 }
 
+void node_send_stage(struct fake_node *node, uint64_t seq, const struct stage_record *record)
+{
+	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
+	Croft__TelemetryBatch batch = MESSAGE(Croft__TelemetryBatch, croft__telemetry_batch__init);
+	Croft__TelemetryRecord message = MESSAGE(Croft__TelemetryRecord, croft__telemetry_record__init), *list[] = { &message };
+
+	message.seq = seq;
+	message.when_us = record->began_us;
+	message.body_case = CROFT__TELEMETRY_RECORD__BODY_STAGE;
+	message.stage = stage_record_encode(record);
+	ck_assert_ptr_nonnull(message.stage);
+	batch.records = list;
+	batch.n_records = 1;
+	envelope.body_case = CROFT__ENVELOPE__BODY_TELEMETRY;
+	envelope.telemetry = &batch;
+	node->telemetry_acked = 0;
+	node_send(node, &envelope);
+	protobuf_c_message_free_unpacked(&message.stage->base, NULL);
+	for (int i = 0; i < 500 && node->telemetry_acked != seq; i++)
+		loop_for(node->rig->base, 5);
+	ck_assert_uint_eq(node->telemetry_acked, seq);
+}
+
 void node_dial(struct fake_node *node, const struct curve_keys *keys)
 {
 	static const struct dealer_handler handler = { on_message, on_state };

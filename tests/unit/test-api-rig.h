@@ -144,6 +144,8 @@ void node_join_pool(struct fake_node *node, struct rig *rig, const char *pool); 
 void node_close(struct fake_node *node);
 void node_send(struct fake_node *node, Croft__Envelope *envelope);
 void node_report(struct fake_node *node, enum report_state state);
+/* Telemetry of one stage, of the moment at which it began; returns when it was acknowledged. */
+void node_send_stage(struct fake_node *node, uint64_t seq, const struct stage_record *record);
 void node_send_hello(struct fake_node *node);
 void node_answer_pause(struct fake_node *node); /* one that it was silent about */
 void node_answer_snapshot(struct fake_node *node);

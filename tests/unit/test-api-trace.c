@@ -51,27 +51,12 @@ static void send_stage(uint64_t seq, enum fail_stage stage, const char *trace, c
 {
 	struct stage_record record = { .stage = stage, .outcome = RESULT_FAILED, .began_us = clock_realtime_usec(), .took_us = 7000,
 		.n_alike = n_alike };
-	Croft__Envelope envelope = MESSAGE(Croft__Envelope, croft__envelope__init);
-	Croft__TelemetryBatch batch = MESSAGE(Croft__TelemetryBatch, croft__telemetry_batch__init);
-	Croft__TelemetryRecord message = MESSAGE(Croft__TelemetryRecord, croft__telemetry_record__init), *list[] = { &message };
 
 	(void)snprintf(record.sandbox, sizeof(record.sandbox), "%s", sandbox);
 	(void)snprintf(record.trace.trace_id, sizeof(record.trace.trace_id), "%s", trace);
 	(void)snprintf(record.trace.span_id, sizeof(record.trace.span_id), "%s", span);
 	(void)err_set_at(&record.failure, stage, FAIL_GUEST_UNREACHABLE, 0, "It is silent.");
-	message.seq = seq;
-	message.when_us = record.began_us;
-	message.body_case = CROFT__TELEMETRY_RECORD__BODY_STAGE;
-	message.stage = stage_record_encode(&record);
-	batch.records = list;
-	batch.n_records = 1;
-	envelope.body_case = CROFT__ENVELOPE__BODY_TELEMETRY;
-	envelope.telemetry = &batch;
-	node_send(&node, &envelope);
-	for (int i = 0; i < 500 && node.telemetry_acked != seq; i++)
-		loop_for(rig.base, 5);
-	ck_assert_uint_eq(node.telemetry_acked, seq);
-	protobuf_c_message_free_unpacked(&message.stage->base, NULL);
+	node_send_stage(&node, seq, &record);
 }
 
 static void send_call(uint64_t seq, const char *trace, const char *span, uint64_t n_alike)
