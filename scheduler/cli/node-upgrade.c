@@ -50,7 +50,7 @@ static int offer(const struct cli *cli, const char *node, const char *file, stru
 	int r;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return err_set_at(&failure->err, STAGE_HOST, FAIL_IO_FAILED, errno, "Cannot read %s.", file);
+		return err_set(&failure->err, FAIL_INVALID_ARGUMENT, errno, "The file cannot be read: %.200s.", file);
 	read_signature(file, signature);
 	(void) snprintf(path, sizeof(path), "/v1/nodes/%s/upgrade", node);
 	r = upload(cli, &(struct upload){ .path = path, .what = file, .fd = fd, .size = st.st_size, .header = "X-Croft-Signature",

@@ -144,7 +144,7 @@ static int open_image(struct import *import, struct err *reterr)
 
 	import->fd = open(import->image, O_RDONLY | O_CLOEXEC);
 	if (import->fd < 0)
-		r = err_set_at(reterr, STAGE_IMAGE, FAIL_IO_FAILED, errno, "Cannot read %s.", import->image);
+		r = err_set(reterr, FAIL_INVALID_ARGUMENT, errno, "The file cannot be read: %.200s.", import->image);
 	else
 		r = hash_image(import, context, reterr);
 	EVP_MD_CTX_free(context);
